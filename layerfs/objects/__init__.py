@@ -1,0 +1,1 @@
+"""The object database: kinds, ids, codecs, chunking, extents, trees, packs and frames."""

@@ -1,0 +1,110 @@
+"""File content: bytes in, content id out, and back.
+
+The rule of logical format 1: an empty file has no content id; below ``ONE_PIECE_LIMIT`` bytes a file is one chunk;
+from there on it is an extent tree of content-defined chunks and holes. Which of the three applies follows from the size
+alone, so an entry needs no tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from layerfs.errors import LayerfsError, MalformedObject, Unable
+from layerfs.ids import ChunkId, ContentId, ExtentId, ObjectId
+from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_blocks
+from layerfs.objects.entry import Entry
+from layerfs.objects.extents import Extent, build_extents, iter_extents
+from layerfs.objects.kinds import Kind
+from layerfs.objects.source import ObjectSink, ObjectSource
+
+WHOLE_READ_LIMIT = 1 << 30
+
+
+class ContentRef(NamedTuple):
+    """A piece of content by itself, outside a tree: its id (empty for no bytes) and its length in bytes."""
+
+    ref: bytes
+    size: int
+
+
+def put_content(sink: ObjectSink, content: bytes) -> ContentRef:
+    """Put bytes held in memory and return their reference."""
+    if not content:
+        return ContentRef(b"", 0)
+    if len(content) < ONE_PIECE_LIMIT:
+        return ContentRef(sink.put(Kind.CHUNK, content), len(content))
+    return put_blocks(sink, (content,))
+
+
+def put_blocks(sink: ObjectSink, blocks: Iterable[bytes | int]) -> ContentRef:
+    """Put content of at least ``ONE_PIECE_LIMIT`` bytes given as blocks; an int stands for that many zero bytes."""
+    size = 0
+
+    def extents() -> Iterator[Extent]:
+        nonlocal size
+        for length, data in split_blocks(blocks):
+            size += length
+            yield Extent(length, None if data is None else ChunkId(sink.put(Kind.CHUNK, data)))
+
+    root = build_extents(sink, extents())
+    if size < ONE_PIECE_LIMIT:
+        raise MalformedObject("content below the one-piece limit has no extent tree")
+    return ContentRef(root, size)
+
+
+def iter_pieces(source: ObjectSource, ref: bytes, size: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (length, bytes or None for a hole) in file order; raises if the pieces do not add up to ``size``."""
+    if not size:
+        return
+    if size < ONE_PIECE_LIMIT:
+        data = source.read(ObjectId(ref), Kind.CHUNK)
+        if len(data) != size:
+            raise MalformedObject("malformed content: chunk does not fit the file's size")
+        yield size, data
+        return
+    total = 0
+    for _, (length, chunk) in iter_extents(source, ExtentId(ObjectId(ref))):
+        total += length
+        yield length, None if chunk is None else _read_chunk(source, chunk, length)
+    if total != size:
+        raise MalformedObject("malformed content: extents do not add up to the file's size")
+
+
+def _read_chunk(source: ObjectSource, chunk: ChunkId, length: int) -> bytes:
+    data = source.read(chunk, Kind.CHUNK)
+    if len(data) != length:
+        raise MalformedObject("malformed content: chunk does not fit its extent")
+    return data
+
+
+def read_content(source: ObjectSource, entry: Entry) -> bytes:
+    """Return a file's whole content; refuse above ``WHOLE_READ_LIMIT`` bytes (use :func:`iter_pieces`)."""
+    if entry.size > WHOLE_READ_LIMIT:
+        raise Unable(f"a file of {entry.size} bytes cannot be read into memory at once")
+    return b"".join(
+        bytes(length) if data is None else data for length, data in iter_pieces(source, entry.ref, entry.size)
+    )
+
+
+def read_range(source: ObjectSource, entry: Entry, offset: int, length: int) -> bytes:
+    """Return up to ``length`` bytes at ``offset``, shorter only at the end of the file; reads only what it needs."""
+    end = min(offset + length, entry.size)
+    if offset >= end:
+        return b""
+    if entry.size < ONE_PIECE_LIMIT:
+        return source.read(ObjectId(entry.ref), Kind.CHUNK)[offset:end]
+    parts: list[bytes] = []
+    for at, (piece, chunk) in iter_extents(source, ExtentId(ObjectId(entry.ref)), offset):
+        if at >= end:
+            break
+        low, high = max(offset - at, 0), min(end - at, piece)
+        parts.append(bytes(high - low) if chunk is None else _read_chunk(source, chunk, piece)[low:high])
+    return b"".join(parts)
+
+
+def content_id(ref: bytes) -> ContentId:
+    """Type a file entry's reference; the caller knows that the file is not empty."""
+    if not ref:
+        raise LayerfsError("an empty file has no content id")
+    return ContentId(ObjectId(ref))

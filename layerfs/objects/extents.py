@@ -1,0 +1,154 @@
+"""Extent trees: the ordered pieces and holes of a large file.
+
+A leaf lists (length, chunk id) for data and (length) for a hole; an inner node lists (length, child id). Nodes end where
+a hash of the piece itself says so (``nodes``), so the tree depends only on the bytes of the file: two histories that end
+in the same bytes end in the same root, and a local edit rewrites one path. Files below ``chunking.ONE_PIECE_LIMIT`` have
+no extent tree; their content id is the id of their one chunk. See layerfs-object(5).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from layerfs.errors import MalformedObject
+from layerfs.ids import ID_BYTES, ChunkId, ExtentId, ObjectId
+from layerfs.objects.kinds import Kind
+from layerfs.objects.nodes import MAX_LEVEL, Child, NodeBuilder, NodeRule
+from layerfs.objects.source import ObjectSink, ObjectSource
+
+_LEAF = struct.Struct("<BQ")
+_CHILD = struct.Struct("<Q")
+_DATA = 0
+_HOLE = 1
+MAX_FILE_BYTES = (1 << 63) - 1
+
+
+def _encode_child(child: Child) -> bytes:
+    return _CHILD.pack(child.weight) + child.oid
+
+
+RULE = NodeRule(
+    kind=Kind.EXTENT,
+    boundary_bits=6,
+    min_items=16,
+    max_items=256,
+    max_bytes=64 * 1024,
+    encode_child=_encode_child,
+    key_of_child=False,
+)
+"""Pieces decide where nodes end; part of logical format 1."""
+
+
+class Extent(NamedTuple):
+    """One piece of a file: ``length`` bytes of a chunk, or a hole when ``chunk`` is None."""
+
+    length: int
+    chunk: ChunkId | None
+
+
+def build_extents(sink: ObjectSink, extents: Iterable[Extent]) -> ExtentId:
+    """Put the extent tree of a file and return its root; at least one extent."""
+    builder = NodeBuilder(sink, RULE)
+    for length, chunk in extents:
+        encoded = _LEAF.pack(_HOLE, length) if chunk is None else _LEAF.pack(_DATA, length) + chunk
+        builder.add(encoded, encoded, length)
+    root = builder.finish()
+    if root is None:
+        raise MalformedObject("a file without extents has no extent tree")
+    return ExtentId(root)
+
+
+class ExtentNode(NamedTuple):
+    """One decoded node: extents on level 0, children above it."""
+
+    level: int
+    extents: list[Extent]
+    children: list[Child]
+
+    @property
+    def length(self) -> int:
+        """Bytes of the file below this node."""
+        return sum(item.length for item in self.extents) + sum(child.weight for child in self.children)
+
+
+def decode_extent_node(payload: bytes) -> ExtentNode:
+    """Decode an extent node; raise MalformedObject unless it is canonical on its own."""
+    if len(payload) < 2:
+        raise MalformedObject("malformed extent node: empty")
+    level = payload[0]
+    at = 1
+    end = len(payload)
+    if level == 0:
+        extents: list[Extent] = []
+        while at < end:
+            if at + _LEAF.size > end:
+                raise MalformedObject("malformed extent node: too short")
+            tag, length = _LEAF.unpack_from(payload, at)
+            at += _LEAF.size
+            chunk = None
+            if tag == _DATA:
+                chunk = ChunkId(ObjectId(payload[at : at + ID_BYTES]))
+                at += ID_BYTES
+            if tag not in (_DATA, _HOLE) or not 0 < length <= MAX_FILE_BYTES or at > end:
+                raise MalformedObject("malformed extent node: bad extent")
+            if chunk is None and extents and extents[-1].chunk is None:
+                raise MalformedObject("malformed extent node: two holes in a row")
+            extents.append(Extent(length, chunk))
+        return ExtentNode(0, extents, [])
+    if level > MAX_LEVEL or (end - 1) % (_CHILD.size + ID_BYTES):
+        raise MalformedObject("malformed extent node: bad inner node")
+    children: list[Child] = []
+    while at < end:
+        (length,) = _CHILD.unpack_from(payload, at)
+        at += _CHILD.size
+        if not 0 < length <= MAX_FILE_BYTES:
+            raise MalformedObject("malformed extent node: bad child")
+        children.append(Child(b"", length, ObjectId(payload[at : at + ID_BYTES])))
+        at += ID_BYTES
+    return ExtentNode(level, [], children)
+
+
+def read_extent_node(source: ObjectSource, oid: ExtentId) -> ExtentNode:
+    """Read and decode one node."""
+    return decode_extent_node(source.read(oid, Kind.EXTENT))
+
+
+def _read_child(source: ObjectSource, child: Child, level: int) -> ExtentNode:
+    node = read_extent_node(source, ExtentId(child.oid))
+    if node.level != level - 1 or node.length != child.weight:
+        raise MalformedObject("malformed extent node: child does not fit its parent")
+    return node
+
+
+def iter_extents(source: ObjectSource, root: ExtentId, start: int = 0) -> Iterator[tuple[int, Extent]]:
+    """Yield (file offset, extent) in order, beginning with the extent that holds offset ``start``."""
+    yield from _iter_node(source, read_extent_node(source, root), 0, start)
+
+
+def _iter_node(
+    source: ObjectSource, node: ExtentNode, offset: int, start: int
+) -> Iterator[tuple[int, Extent]]:
+    for extent in node.extents:
+        if offset + extent.length > start:
+            yield offset, extent
+        offset += extent.length
+    for child in node.children:
+        if offset + child.weight > start:
+            yield from _iter_node(source, _read_child(source, child, node.level), offset, start)
+        offset += child.weight
+
+
+def iter_nodes(source: ObjectSource, root: ExtentId) -> Iterator[tuple[ExtentId, ExtentNode]]:
+    """Yield every node, the root first; for verification and collection."""
+    node = read_extent_node(source, root)
+    yield root, node
+    yield from _iter_children(source, node)
+
+
+def _iter_children(source: ObjectSource, node: ExtentNode) -> Iterator[tuple[ExtentId, ExtentNode]]:
+    for child in node.children:
+        below = _read_child(source, child, node.level)
+        yield ExtentId(child.oid), below
+        yield from _iter_children(source, below)

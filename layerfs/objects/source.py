@@ -1,0 +1,30 @@
+"""The two seams through which pure code meets objects: reading one, and putting one.
+
+Everything in ``objects/`` and ``merge/`` takes these instead of a store, so it runs on memory in tests and on packs in
+life. Keep them small: this is where another back end would be attached.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from layerfs.ids import ObjectId
+from layerfs.objects.kinds import Kind
+
+
+class ObjectSource(Protocol):
+    """Something objects can be read from."""
+
+    def read(self, oid: ObjectId, kind: Kind) -> bytes:
+        """Return the verified payload; raise MissingObject, or StoreDamaged when bytes or kind do not verify."""
+
+
+class ObjectSink(Protocol):
+    """Something objects can be put into."""
+
+    def put(self, kind: Kind, payload: bytes) -> ObjectId:
+        """Store the payload (once) and return its id."""
+
+
+class ObjectStore(ObjectSource, ObjectSink, Protocol):
+    """Both at once: what edits need, which read old nodes and put new ones."""
