@@ -1,0 +1,167 @@
+"""Durable files: the one place that creates, appends, syncs, renames and removes files of a store.
+
+Owns the system calls behind every promise of durability, through one class, :class:`Files`, whose methods are relative to
+an open directory and never follow a symbolic link in the last component. A test replaces the object by a subclass that
+fails the n-th call or drops what was never synced; nothing else in layerfs calls ``fsync`` or ``rename`` on a store.
+
+Invariants: a file made here is 0600 and a directory 0700; when root works on somebody's store it belongs to the store's
+owner; :meth:`Files.replace` leaves the old content or the new one, never a mixture; an ``OSError`` leaves as NoSpace or
+StoreIoFailed, except FileNotFoundError and FileExistsError, which callers decide on. After a failed sync nothing is
+retried: the kernel may already have dropped the dirty pages, so the caller must treat the bytes as lost.
+
+Reading pack contents is elsewhere (``objects/packs``), and SQLite's own files are SQLite's (``metadb``).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from layerfs.errors import LayerfsError, NoSpace, StoreIoFailed, quote
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def storage_error(error: OSError, doing: str) -> LayerfsError:
+    """Return the layerfs error for a failed system call on a store; the caller raises it."""
+    if error.errno in NO_SPACE:
+        return NoSpace(f"no space left while {doing}", "free some space and try again; nothing was published")
+    return StoreIoFailed(f"i/o error while {doing}: {(error.strerror or str(error)).lower()}")
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn an OSError of the body into NoSpace or StoreIoFailed; a missing or existing file passes through."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        raise storage_error(error, doing) from error
+
+
+class Files:
+    """The system calls of a store. ``owner`` is (uid, gid) when files must be given to somebody else."""
+
+    def __init__(self, owner: tuple[int, int] | None = None, durable: bool = True) -> None:
+        self.owner = owner
+        self.durable = durable
+
+    def open_directory(self, path: bytes, dir_fd: int | None = None) -> int:
+        """Open a directory for the calls below; its last component must not be a symbolic link."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with storage_errors(f"opening directory {quote(path)}"):
+            return os.open(path, flags, dir_fd=dir_fd)
+
+    def make_directory(self, path: bytes, dir_fd: int | None = None) -> None:
+        """Create a 0700 directory whatever the umask."""
+        with storage_errors(f"creating directory {quote(path)}"):
+            os.mkdir(path, DIRECTORY_MODE, dir_fd=dir_fd)
+            descriptor = self.open_directory(path, dir_fd)
+            try:
+                os.fchmod(descriptor, DIRECTORY_MODE)
+                if self.owner is not None:
+                    os.fchown(descriptor, *self.owner)
+            finally:
+                os.close(descriptor)
+
+    def create(self, dir_fd: int, name: bytes, exclusive: bool = True) -> int:
+        """Create a file for reading and writing; without ``exclusive`` an existing one is opened as it is."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_EXCL if exclusive else 0)
+        with storage_errors(f"creating {quote(name)}"):
+            descriptor = os.open(name, flags, FILE_MODE, dir_fd=dir_fd)
+            if self.owner is not None:
+                os.fchown(descriptor, *self.owner)
+            return descriptor
+
+    def open(self, dir_fd: int, name: bytes, write: bool = False) -> int:
+        """Open an existing file."""
+        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+        with storage_errors(f"opening {quote(name)}"):
+            return os.open(name, flags, dir_fd=dir_fd)
+
+    def write(self, descriptor: int, data: bytes | memoryview, offset: int) -> None:
+        """Write all of ``data`` at ``offset``."""
+        with storage_errors("writing to the store"):
+            done = os.pwrite(descriptor, data, offset)
+            if done < len(data):
+                view = memoryview(data)
+                while done < len(view):
+                    done += os.pwrite(descriptor, view[done:], offset + done)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        """Cut a file to ``length``."""
+        with storage_errors("truncating a file of the store"):
+            os.ftruncate(descriptor, length)
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's content and length durable (nothing in a disposable store)."""
+        if self.durable:
+            with storage_errors("syncing a file of the store"):
+                os.fdatasync(descriptor)
+
+    def sync_directory(self, dir_fd: int) -> None:
+        """Make names in a directory durable (nothing in a disposable store)."""
+        if self.durable:
+            with storage_errors("syncing a directory of the store"):
+                os.fsync(dir_fd)
+
+    def rename(self, dir_fd: int, old: bytes, new: bytes) -> None:
+        """Rename within a directory, replacing."""
+        with storage_errors(f"renaming {quote(old)}"):
+            os.rename(old, new, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    def rename_new(self, dir_fd: int, old: bytes, new: bytes) -> None:
+        """Rename within a directory, never replacing: FileExistsError when the new name is taken."""
+        with storage_errors(f"renaming {quote(old)}"):
+            os.link(old, new, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+            os.unlink(old, dir_fd=dir_fd)
+
+    def remove(self, dir_fd: int, name: bytes) -> None:
+        """Remove a file."""
+        with storage_errors(f"removing {quote(name)}"):
+            os.unlink(name, dir_fd=dir_fd)
+
+    def replace(self, dir_fd: int, name: bytes, data: bytes) -> None:
+        """Set a small file's whole content, durably: old or new after any crash."""
+        temporary = b".new-" + name + b"-%d" % os.getpid()
+        descriptor = self.create(dir_fd, temporary, exclusive=False)
+        try:
+            self.truncate(descriptor, 0)
+            self.write(descriptor, data, 0)
+            self.sync(descriptor)
+            self.rename(dir_fd, temporary, name)
+        except BaseException:
+            with storage_errors("removing a temporary file"):
+                os.unlink(temporary, dir_fd=dir_fd)
+            raise
+        finally:
+            os.close(descriptor)
+        self.sync_directory(dir_fd)
+
+    def read(self, dir_fd: int, name: bytes, limit: int) -> bytes:
+        """Read a small file; one longer than ``limit`` is refused, not read."""
+        descriptor = self.open(dir_fd, name)
+        try:
+            if os.fstat(descriptor).st_size > limit:
+                raise StoreIoFailed(f"file is too long: {quote(name)}")
+            with storage_errors(f"reading {quote(name)}"):
+                return os.read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+
+
+def lock_file(descriptor: int, wait: bool) -> bool:
+    """Take the kernel's exclusive lock on an open file; without ``wait`` return False when somebody holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise storage_error(error, "locking a file of the store") from error
+    return True
