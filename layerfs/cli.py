@@ -1,0 +1,114 @@
+"""The entry point: find the command in the table and hand over to the frame, importing only what that command needs.
+
+Owns the words before and the choice of the command; ``layerfs``, ``layerfs --help`` and ``--version`` are answered from
+the table alone, without loading the parser. Global options may stand before the command, as with git.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from layerfs import __version__, output
+from layerfs.context import Context, read_context
+from layerfs.errors import LayerfsError, UsageError, quote
+from layerfs.registry import COMMANDS, GROUPS, Command, find_command, first_words, verbs_of
+
+_TAKES_VALUE = ("--store", "-C")
+_PLAIN = ("--json",)
+
+
+class Line(NamedTuple):
+    """A command line cut in two: which command, and its arguments with the leading global options put first."""
+
+    row: Command
+    arguments: list[str]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``layerfs`` and return its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        context = read_context()
+        line = choose(arguments, context)
+        if line is None:
+            return 0
+        from layerfs.frame import run
+    except LayerfsError as error:
+        output.write_error(error, "layerfs/1", "--json" in arguments)
+        return error.exit_code
+    except BrokenPipeError:
+        output.silence()
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    return run(line.row, line.arguments, context)
+
+
+def choose(arguments: list[str], context: Context) -> Line | None:
+    """Return the command the arguments name, or None if they asked for something that was answered here."""
+    leading, rest = split_globals(arguments)
+    if not rest or rest[0] in ("-h", "--help"):
+        from layerfs.usage import command_table
+
+        _print(command_table(GROUPS, COMMANDS, context.columns))
+        return None
+    if rest[0] in ("-V", "--version"):
+        _print(f"layerfs {__version__}\n")
+        return None
+    if rest[0].startswith("-"):
+        raise UsageError(f"no such option {quote(rest[0])}", "'layerfs --help' lists the commands")
+    if len(rest) > 1:
+        row = find_command(f"{rest[0]} {rest[1]}")
+        if row is not None:
+            return Line(row, leading + rest[2:])
+    row = find_command(rest[0])
+    if row is not None:
+        return Line(row, leading + rest[1:])
+    _answer_verbs(rest, context)
+    return None
+
+
+def _answer_verbs(rest: list[str], context: Context) -> None:
+    """Answer a command that only has verbs: list them, or say what is wrong with the word given."""
+    verbs = verbs_of(rest[0])
+    if not verbs:
+        raise UsageError(f"no such command {quote(rest[0])}", _suggest(rest[0], first_words(), "layerfs"))
+    if len(rest) > 1 and rest[1] not in ("-h", "--help"):
+        words = [row.name.partition(" ")[2] for row in verbs]
+        raise UsageError(
+            f"{quote(rest[0])} has no verb {quote(rest[1])}", _suggest(rest[1], words, f"layerfs {rest[0]}")
+        )
+    from layerfs.usage import verb_table
+
+    _print(verb_table(rest[0], verbs, context.columns))
+
+
+def split_globals(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Cut the global options that stand before the command off the arguments."""
+    position = 0
+    while position < len(arguments):
+        word = arguments[position]
+        if word in _PLAIN or word.startswith("--store=") or (word.startswith("-C") and len(word) > 2):
+            position += 1
+        elif word in _TAKES_VALUE:
+            if position + 1 == len(arguments):
+                raise UsageError(f"option {quote(word)} requires an argument", "'layerfs --help' shows the usage")
+            position += 2
+        else:
+            break
+    return arguments[:position], arguments[position:]
+
+
+def _suggest(word: str, known: list[str], prefix: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, n=3)
+    if not close:
+        return f"'{prefix} --help' lists what there is"
+    return "did you mean " + " or ".join(quote(candidate) for candidate in close) + "?"
+
+
+def _print(text: str) -> None:
+    output.stdout().write(output.encode_text(text))
+    output.stdout().flush()

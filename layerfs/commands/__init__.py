@@ -1,0 +1,1 @@
+"""One module per command: options, one library call, one presentation. Nothing else."""
