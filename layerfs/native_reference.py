@@ -1,0 +1,262 @@
+"""Python twins of the native kernels: the same results, slower, with nothing but the standard library and fastcdc.
+
+Owns the fallback for machines without a C compiler and the readable statement of what each kernel does. The invariant:
+for every input a twin returns what the C kernel of the same name returns, and raises the same class of error. Line
+diffs are long enough to live in ``linediff_reference``.
+
+``fastcdc`` is imported only here, inside the one function that needs it: importing it pulls in click and may write to
+stdout.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+from layerfs.linediff_reference import diff_lines
+from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
+
+__all__ = [
+    "cut_points",
+    "diff_lines",
+    "parse_rows",
+    "plain_cut_points",
+    "read_files",
+    "scan_directory",
+    "zero_runs",
+]
+
+BytesLike = bytes | bytearray | memoryview
+
+_MINIMUM_RANGE = (64, 1 << 26)
+_AVERAGE_RANGE = (256, 1 << 28)
+_MAXIMUM_RANGE = (1024, 1 << 30)
+_READ_SIZE = 1 << 16
+
+_fastcdc: Any = None
+
+
+def _package() -> Any:
+    """Return the package's module, imported once and with anything it prints thrown away."""
+    global _fastcdc
+    if _fastcdc is None:
+        import contextlib
+        import io
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            import fastcdc
+        _fastcdc = fastcdc
+    return _fastcdc
+
+
+def _check_sizes(minimum: int, average: int, maximum: int) -> None:
+    for value, (low, high) in (
+        (minimum, _MINIMUM_RANGE),
+        (average, _AVERAGE_RANGE),
+        (maximum, _MAXIMUM_RANGE),
+    ):
+        if not low <= value <= high:
+            raise ValueError("chunk size out of range")
+
+
+def _forced_size(minimum: int, maximum: int) -> int:
+    """Return the length at which a chunk ends whatever its content; the package looks at so many bytes at once."""
+    return max(min(minimum, max(_READ_SIZE, maximum)), maximum)
+
+
+def cut_points(data: BytesLike, minimum: int, average: int, maximum: int, final: bool, /) -> list[int]:
+    """Cut with the ``fastcdc`` package; see ``native.cut_points``."""
+    _check_sizes(minimum, average, maximum)
+    view = memoryview(data).cast("B")
+    if not view:
+        return []
+    split = _package().fastcdc
+    ends = [chunk.offset + chunk.length for chunk in split(view, minimum, average, maximum)]
+    if not final:
+        start = ends[-2] if len(ends) > 1 else 0
+        length = ends[-1] - start
+        if length < _forced_size(minimum, maximum):
+            # The last piece ends where the data end. It ends *there by content* only if it still does with more after.
+            longer = bytes(view[start:]) + bytes(64)
+            if next(iter(split(longer, minimum, average, maximum))).length != length:
+                ends.pop()
+    return ends
+
+
+def plain_cut_points(data: BytesLike, minimum: int, average: int, maximum: int, final: bool, /) -> list[int]:
+    """State the cut rule in plain Python, for tests: what the C kernel and the package both compute.
+
+    A gear hash shifts right, so it remembers about 32 bytes. No cut before ``minimum``; up to ``centre`` a hash with
+    ``bits + 1`` zero bits cuts, after it ``bits - 1`` are enough, at ``maximum`` the chunk ends in any case. ``centre``
+    is ``average - 1.5 * minimum`` (the package's reading of normalised chunking), so with the parameters of layerfs
+    (8, 16, 32 KiB) it lies before ``minimum`` and only the second mask is ever used.
+    """
+    _check_sizes(minimum, average, maximum)
+    from fastcdc.fastcdc_py import GEAR
+
+    view = memoryview(data).cast("B")
+    window = max(_READ_SIZE, maximum)
+    bits = (average * average).bit_length() // 2  # log2, rounded to the nearest whole number
+    centre = min(average - min(minimum + (minimum + 1) // 2, average), maximum)
+    strict, loose = (1 << (bits + 1)) - 1, (1 << (bits - 1)) - 1
+    ends: list[int] = []
+    start = 0
+    while start < len(view):
+        size = min(len(view) - start, window)
+        at = min(minimum, size)
+        pattern = 0
+        by_content = False
+        while at < min(maximum, size):
+            pattern = (pattern >> 1) + GEAR[view[start + at]]
+            at += 1
+            if not pattern & (strict if at <= centre else loose):
+                by_content = True
+                break
+        if not (final or by_content or at >= _forced_size(minimum, maximum)):
+            break
+        start += at
+        ends.append(start)
+    return ends
+
+
+def zero_runs(data: BytesLike, page: int, /) -> list[tuple[int, int]]:
+    """Compare page by page; see ``native.zero_runs``."""
+    if page < 64 or page & (page - 1):
+        raise ValueError("page size is not a power of two of at least 64")
+    view = memoryview(data).cast("B")
+    zero = bytes(page)
+    runs: list[tuple[int, int]] = []
+    start = -1
+    end = len(view) - len(view) % page
+    for at in range(0, end, page):
+        if view[at : at + page] == zero:
+            if start < 0:
+                start = at
+        elif start >= 0:
+            runs.append((start, at))
+            start = -1
+    if start >= 0:
+        runs.append((start, end))
+    return runs
+
+
+def scan_directory(dirfd: int, /) -> bytes:
+    """Scan with ``os.listdir`` and ``os.stat``; see ``native.scan_directory``."""
+    rows: list[bytes] = []
+    for name in sorted(os.fsencode(each) for each in os.listdir(dirfd)):
+        try:
+            found = os.stat(name, dir_fd=dirfd, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        mtime, mtime_ns = divmod(found.st_mtime_ns, 1_000_000_000)
+        ctime, ctime_ns = divmod(found.st_ctime_ns, 1_000_000_000)
+        header = ROW_HEADER.pack(
+            len(name),
+            0,
+            found.st_mode,
+            found.st_uid,
+            found.st_gid,
+            found.st_nlink,
+            os.major(found.st_dev),
+            os.minor(found.st_dev),
+            os.major(found.st_rdev),
+            os.minor(found.st_rdev),
+            found.st_size,
+            found.st_ino,
+            mtime,
+            ctime,
+            mtime_ns,
+            ctime_ns,
+        )
+        rows.append(header + name)
+    return b"".join(rows)
+
+
+def parse_rows(blob: BytesLike, /) -> list[Row]:
+    """Decode with ``struct``; see ``native.parse_rows``."""
+    view = memoryview(blob).cast("B")
+    rows: list[Row] = []
+    at, end = 0, len(view)
+    while at < end:
+        start = at + ROW_HEADER.size
+        if start > end:
+            raise ValueError("directory rows end inside a row")
+        (
+            length, reserved, mode, uid, gid, nlink, dev_major, dev_minor, rdev_major, rdev_minor,
+            size, ino, mtime, ctime, mtime_ns, ctime_ns,
+        ) = ROW_HEADER.unpack_from(view, at)  # fmt: skip
+        at = start + length
+        if reserved or not length or at > end:
+            raise ValueError("directory rows end inside a row")
+        rows.append(
+            Row(
+                bytes(view[start:at]),
+                mode,
+                uid,
+                gid,
+                nlink,
+                os.makedev(dev_major, dev_minor),
+                os.makedev(rdev_major, rdev_minor),
+                size,
+                ino,
+                mtime * 1_000_000_000 + mtime_ns,
+                ctime * 1_000_000_000 + ctime_ns,
+            )
+        )
+    return rows
+
+
+def read_files(dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]:
+    """Open, stat, read and stat again, one file after the other; see ``native.read_files``."""
+    if max_size < 0:
+        raise ValueError("negative size limit")
+    return [_read_file(dirfd, name, max_size) for name in names]
+
+
+def _read_file(dirfd: int, name: bytes, max_size: int) -> FileRead:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        try:
+            fd = os.open(name, flags | os.O_NOATIME, dir_fd=dirfd)
+        except PermissionError as error:
+            if error.errno != errno.EPERM:
+                raise
+            fd = os.open(name, flags, dir_fd=dirfd)
+    except OSError as error:
+        return FileRead(None, error.errno or errno.EIO, True, 0, 0, 0, 0, 0)
+    try:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            return _read_outcome(None, NOT_REGULAR, True, before)
+        if before.st_size > max_size:
+            return _read_outcome(None, errno.EFBIG, True, before)
+        try:
+            data = _read_up_to(fd, before.st_size + 1)
+        except OSError as error:
+            return _read_outcome(None, error.errno or errno.EIO, True, before)
+        after = os.fstat(fd)
+        stable = (
+            len(data) == before.st_size == after.st_size
+            and before.st_mtime_ns == after.st_mtime_ns
+            and before.st_ctime_ns == after.st_ctime_ns
+        )
+        return _read_outcome(data if stable else None, 0, stable, after)
+    finally:
+        os.close(fd)
+
+
+def _read_up_to(fd: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    while limit > 0 and (part := os.read(fd, limit)):
+        parts.append(part)
+        limit -= len(part)
+    return b"".join(parts)
+
+
+def _read_outcome(data: bytes | None, code: int, stable: bool, found: os.stat_result) -> FileRead:
+    return FileRead(
+        data, code, stable, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_mode
+    )
