@@ -1,0 +1,400 @@
+"""The pointer database: everything of a store that moves, in one small SQLite file.
+
+Owns the only use of ``sqlite3``. The database is a *materialised view* of the moves recorded in the log packs: each move
+is applied in one transaction together with the index rows of its batch and the new ``state``. It runs in WAL mode with
+``synchronous=NORMAL``, so a commit costs no sync of its own: after a power loss it may be some moves behind the packs, and
+``replay`` brings it up to date by the same code that applied them. Only the layer cache is not in the packs, because it
+may be deleted at any time.
+
+Invariant: outside of a transaction, ``state.sequence`` moves have been applied, no part of any other, and the open pack is
+complete up to ``state.open_length``. Writers hold the lane; readers need nothing. No sqlite3 error leaves this module.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from layerfs.errors import Busy, LayerfsError, NoSpace, StoreDamaged, StoreIoFailed, Unable, quote
+from layerfs.ids import CommitId, LayerId, ObjectId
+
+DATABASE_FILE = b"meta.db"
+USER_VERSION = 1
+BUSY_MILLISECONDS = 10_000
+
+SCHEMA = """
+CREATE TABLE state (              -- one row: how far the log of moves is applied
+  one INTEGER PRIMARY KEY CHECK (one = 1),  -- always 1
+  store_id BLOB NOT NULL,         -- the store's 16-byte id, equal to the format file's
+  sequence INTEGER NOT NULL,      -- sequence of the last applied move, 0 for none
+  open_pack INTEGER NOT NULL,     -- number of the log pack that is appended to
+  open_length INTEGER NOT NULL    -- its length after the last applied move; bytes beyond are not yet true
+);
+CREATE TABLE packs (              -- sealed packs that belong to the store; the open pack is not among them
+  number INTEGER PRIMARY KEY,     -- number in the file name
+  role INTEGER NOT NULL,          -- 1 log, 2 bulk
+  sequence INTEGER NOT NULL       -- move that registered it (bulk), or the last move in it (log)
+);
+CREATE TABLE open_objects (       -- index of the open pack, emptied when it is sealed
+  prefix BLOB PRIMARY KEY,        -- first 16 bytes of the object id
+  frame INTEGER NOT NULL,         -- offset of its frame in the open pack
+  start INTEGER NOT NULL,         -- offset in the frame's decoded payload
+  length INTEGER NOT NULL,        -- length of the object
+  kind INTEGER NOT NULL           -- object kind
+) WITHOUT ROWID;
+CREATE TABLE refs (               -- branches and tags
+  name TEXT PRIMARY KEY,          -- refs/heads/… or refs/tags/…
+  target BLOB NOT NULL            -- commit id
+) WITHOUT ROWID;
+CREATE TABLE layers (             -- the stack of main, without gaps from 1
+  number INTEGER PRIMARY KEY,     -- layer number
+  layer BLOB NOT NULL,            -- layer id
+  target BLOB NOT NULL,           -- commit id of the layer
+  sequence INTEGER NOT NULL       -- move that added it
+);
+CREATE TABLE reflog (             -- every value a ref ever had
+  name TEXT NOT NULL,             -- ref name; stays when the ref is deleted
+  sequence INTEGER NOT NULL,      -- move
+  position INTEGER NOT NULL,      -- position of the change within the move
+  old BLOB,                       -- commit before, NULL when the ref was made
+  new BLOB,                       -- commit after, NULL when the ref was deleted
+  actor TEXT NOT NULL,            -- who
+  time_ns INTEGER NOT NULL,       -- when, nanoseconds since the epoch
+  why TEXT NOT NULL,              -- the operation, for people
+  PRIMARY KEY (name, sequence, position)
+) WITHOUT ROWID;
+CREATE TABLE workspaces (         -- registered workspaces
+  name TEXT PRIMARY KEY,          -- workspace name
+  record BLOB NOT NULL,           -- opaque here, see workspace/records
+  sequence INTEGER NOT NULL       -- move that put it
+) WITHOUT ROWID;
+CREATE TABLE layer_cache (        -- materialised lowers in cache/; not in the moves, deletable at any time
+  directory TEXT PRIMARY KEY,     -- directory name below cache/
+  root BLOB NOT NULL,             -- root id of the tree that the directory, stacked on its parents, shows
+  kind TEXT NOT NULL,             -- base: a full tree; delta: differences from parent
+  flavour TEXT NOT NULL,          -- trusted or user: the xattr namespace of its overlay marks
+  parent TEXT,                    -- directory name a delta lies on, NULL for a base
+  bytes INTEGER NOT NULL,         -- disk use, measured when it was made
+  last_used_ns INTEGER NOT NULL,  -- for eviction, nanoseconds since the epoch
+  synced INTEGER NOT NULL,        -- 1 once syncfs returned after it was complete
+  boot_id TEXT NOT NULL           -- kernel boot in which it was made: an unsynced one counts only within it
+) WITHOUT ROWID;
+CREATE INDEX layer_cache_root ON layer_cache (root);
+"""
+
+
+class State(NamedTuple):
+    """How far the log of moves is applied."""
+
+    store_id: bytes
+    sequence: int
+    open_pack: int
+    open_length: int
+
+
+class PackRow(NamedTuple):
+    """A sealed pack."""
+
+    number: int
+    role: int
+    sequence: int
+
+
+class OpenRow(NamedTuple):
+    """An object of the open pack."""
+
+    prefix: bytes
+    frame: int
+    start: int
+    length: int
+    kind: int
+
+
+class LayerRow(NamedTuple):
+    """A layer of main."""
+
+    number: int
+    layer: LayerId
+    commit: CommitId
+    sequence: int
+
+
+class ReflogRow(NamedTuple):
+    """One change of one ref."""
+
+    name: str
+    sequence: int
+    position: int
+    old: CommitId | None
+    new: CommitId | None
+    actor: str
+    time_ns: int
+    why: str
+
+
+class CachedLayer(NamedTuple):
+    """A materialised lower in the layer cache."""
+
+    directory: str
+    root: bytes
+    kind: str
+    flavour: str
+    parent: str | None
+    bytes: int
+    last_used_ns: int
+    synced: bool
+    boot_id: str
+
+
+def _failure(error: sqlite3.Error) -> LayerfsError:
+    """Return the layerfs error for a failed SQLite call; the caller raises it."""
+    code = getattr(error, "sqlite_errorcode", 0) or 0
+    primary = code & 0xFF
+    if primary == sqlite3.SQLITE_FULL:
+        return NoSpace("no space left while updating the store's database", "nothing was published")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy("store is busy: its database is locked", "try again")
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return StoreIoFailed(f"i/o error in the store's database: {error}")
+    return StoreDamaged(f"store's database does not verify: {error}", "'layerfs fsck --repair' rebuilds it")
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _failure(error) from error
+    except (OverflowError, UnicodeError) as error:
+        raise StoreDamaged("store's database holds impossible values") from error
+
+
+class MetaDb:
+    """An open connection. Safe to share between threads: every call is one statement under SQLite's own mutex."""
+
+    def __init__(self, path: bytes, durable: bool = True) -> None:
+        with _mapped():
+            self._db = sqlite3.connect(
+                path, timeout=BUSY_MILLISECONDS / 1000, isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA synchronous=" + ("NORMAL" if durable else "OFF"))
+
+    @classmethod
+    def create(cls, path: bytes, state: State, durable: bool = True) -> MetaDb:
+        """Create the schema in a new, empty file."""
+        self = cls(path, durable)
+        with _mapped():
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.executescript("BEGIN IMMEDIATE;" + SCHEMA)
+            self._db.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?)", state)
+            self._db.execute(f"PRAGMA user_version={USER_VERSION}")
+            self._db.execute("COMMIT")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return self
+
+    @classmethod
+    def open(cls, path: bytes, store_id: bytes, durable: bool = True) -> MetaDb:
+        """Open an existing database of this store; another one, or one of another version, is refused."""
+        self = cls(path, durable)
+        try:
+            version = self._one("PRAGMA user_version")[0]
+            if version == 0:
+                raise StoreDamaged("store's database is empty", "'layerfs fsck --repair' rebuilds it")
+            if version != USER_VERSION:
+                raise Unable(f"store's database has version {version}, this layerfs knows {USER_VERSION}")
+            if self.state().store_id != store_id:
+                raise StoreDamaged("store's database belongs to another store")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Close the connection; the last one to close folds the WAL into the file."""
+        with _mapped():
+            self._db.close()
+
+    def _one(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        with _mapped():
+            return self._db.execute(statement, values).fetchone()
+
+    def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        with _mapped():
+            return self._db.execute(statement, values).fetchall()
+
+    def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
+        with _mapped():
+            return self._db.execute(statement, values).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes of the body or none; they are visible to other processes when the block ends."""
+        with _mapped():
+            self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            with _mapped():
+                self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                with _mapped():
+                    self._db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads of the body see one state of the database."""
+        with _mapped():
+            self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with _mapped():
+                self._db.execute("ROLLBACK")
+
+    def check(self) -> list[str]:
+        """Return what SQLite's own integrity check finds wrong."""
+        found = [str(row[0]) for row in self._all("PRAGMA integrity_check(20)")]
+        return [] if found == ["ok"] else found
+
+    def checkpoint(self) -> None:
+        """Fold the WAL into the file and sync it; with readers about, as far as that goes now."""
+        self._one("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def change_counter(self) -> int:
+        """Return a number that differs once another connection has committed (cheap: no file is read)."""
+        return int(self._one("PRAGMA data_version")[0])
+
+    def state(self) -> State:
+        """Return how far the log is applied."""
+        row = self._one("SELECT store_id, sequence, open_pack, open_length FROM state")
+        if row is None:
+            raise StoreDamaged("store's database has no state", "'layerfs fsck --repair' rebuilds it")
+        return State(*row)
+
+    def set_state(self, sequence: int, open_pack: int, open_length: int) -> None:
+        """Record how far the log is applied (in the transaction that applied it)."""
+        self._run("UPDATE state SET sequence=?, open_pack=?, open_length=?", (sequence, open_pack, open_length))
+
+    def packs(self) -> list[PackRow]:
+        """Return the sealed packs in number order."""
+        return [PackRow(*row) for row in self._all("SELECT number, role, sequence FROM packs ORDER BY number")]
+
+    def add_pack(self, row: PackRow) -> None:
+        """Register a sealed pack; doing so twice changes nothing."""
+        self._run("INSERT OR REPLACE INTO packs VALUES (?, ?, ?)", row)
+
+    def drop_pack(self, number: int) -> bool:
+        """Forget a sealed pack; return whether it was there."""
+        return self._run("DELETE FROM packs WHERE number=?", (number,)) > 0
+
+    def find_open(self, prefix: bytes) -> OpenRow | None:
+        """Return the place of an object in the open pack."""
+        row = self._one("SELECT prefix, frame, start, length, kind FROM open_objects WHERE prefix=?", (prefix,))
+        return None if row is None else OpenRow(*row)
+
+    def find_open_range(self, low: bytes, high: bytes) -> list[OpenRow]:
+        """Return the objects of the open pack with low ≤ prefix ≤ high, in id order."""
+        statement = "SELECT prefix, frame, start, length, kind FROM open_objects WHERE prefix BETWEEN ? AND ?"
+        return [OpenRow(*row) for row in self._all(statement + " ORDER BY prefix", (low, high))]
+
+    def open_rows(self) -> list[OpenRow]:
+        """Return the whole index of the open pack, in file order."""
+        statement = "SELECT prefix, frame, start, length, kind FROM open_objects ORDER BY frame, start"
+        return [OpenRow(*row) for row in self._all(statement)]
+
+    def add_open(self, rows: Iterable[tuple[bytes, int, int, int, int]]) -> None:
+        """Index objects of the open pack; the first place of an object stays."""
+        with _mapped():
+            self._db.executemany("INSERT OR IGNORE INTO open_objects VALUES (?, ?, ?, ?, ?)", rows)
+
+    def clear_open(self) -> None:
+        """Empty the index of the open pack, because it is sealed."""
+        self._run("DELETE FROM open_objects")
+
+    def ref(self, name: str) -> CommitId | None:
+        """Return what a ref points at."""
+        row = self._one("SELECT target FROM refs WHERE name=?", (name,))
+        return None if row is None else CommitId(ObjectId(row[0]))
+
+    def refs(self, prefix: str) -> list[tuple[str, CommitId]]:
+        """Return the refs whose name begins with ``prefix``, by name."""
+        statement = "SELECT name, target FROM refs WHERE name >= ? AND name < ? ORDER BY name"
+        rows = self._all(statement, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
+        return [(name, CommitId(ObjectId(target))) for name, target in rows]
+
+    def set_ref(self, row: ReflogRow) -> None:
+        """Set, make or delete a ref and write its reflog."""
+        if row.new is None:
+            self._run("DELETE FROM refs WHERE name=?", (row.name,))
+        else:
+            self._run("INSERT OR REPLACE INTO refs VALUES (?, ?)", (row.name, row.new))
+        self._run("INSERT OR REPLACE INTO reflog VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def reflog(self, name: str | None, limit: int = -1) -> list[ReflogRow]:
+        """Return the changes of a ref (of all refs for None), newest first."""
+        where = "" if name is None else "WHERE name=:name "
+        statement = f"SELECT * FROM reflog {where}ORDER BY sequence DESC, position DESC LIMIT :limit"
+        with _mapped():
+            rows = self._db.execute(statement, {"name": name, "limit": limit}).fetchall()
+        return [ReflogRow(*row) for row in rows]
+
+    def top_layer(self) -> LayerRow | None:
+        """Return the newest layer of main."""
+        row = self._one("SELECT * FROM layers ORDER BY number DESC LIMIT 1")
+        return None if row is None else LayerRow(*row)
+
+    def layer(self, number: int) -> LayerRow | None:
+        """Return a layer by number."""
+        row = self._one("SELECT * FROM layers WHERE number=?", (number,))
+        return None if row is None else LayerRow(*row)
+
+    def layers(self) -> list[LayerRow]:
+        """Return all layers, newest first."""
+        return [LayerRow(*row) for row in self._all("SELECT * FROM layers ORDER BY number DESC")]
+
+    def add_layer(self, row: LayerRow) -> None:
+        """Put a layer on top of main."""
+        self._run("INSERT INTO layers VALUES (?, ?, ?, ?)", row)
+
+    def workspace(self, name: str) -> bytes | None:
+        """Return a workspace's record."""
+        row = self._one("SELECT record FROM workspaces WHERE name=?", (name,))
+        return None if row is None else bytes(row[0])
+
+    def workspaces(self) -> list[tuple[str, bytes]]:
+        """Return all workspace records by name."""
+        return [(name, bytes(record)) for name, record in self._all("SELECT name, record FROM workspaces")]
+
+    def put_workspace(self, name: str, record: bytes, sequence: int) -> None:
+        """Set a workspace's record."""
+        self._run("INSERT OR REPLACE INTO workspaces VALUES (?, ?, ?)", (name, record, sequence))
+
+    def drop_workspace(self, name: str) -> None:
+        """Forget a workspace."""
+        self._run("DELETE FROM workspaces WHERE name=?", (name,))
+
+    def cached_layers(self, root: bytes | None = None) -> list[CachedLayer]:
+        """Return the layer cache (of one root), least recently used first."""
+        where, values = ("WHERE root=? ", (root,)) if root is not None else ("", ())
+        rows = self._all(f"SELECT * FROM layer_cache {where}ORDER BY last_used_ns", values)
+        return [CachedLayer(*row[:7], bool(row[7]), row[8]) for row in rows]
+
+    def put_cached_layer(self, row: CachedLayer) -> None:
+        """Record a materialised lower (one statement, no lane needed)."""
+        self._run("INSERT OR REPLACE INTO layer_cache VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def touch_cached_layer(self, directory: str, now_ns: int) -> None:
+        """Note that a cached lower is used now."""
+        self._run("UPDATE layer_cache SET last_used_ns=? WHERE directory=?", (now_ns, directory))
+
+    def drop_cached_layer(self, directory: str) -> None:
+        """Forget a cached lower."""
+        self._run("DELETE FROM layer_cache WHERE directory=?", (directory,))
+
+
+def open_damaged(path: bytes) -> StoreDamaged:
+    """Return the error for a database file that is not there; the caller raises it."""
+    return StoreDamaged(f"store has lost its database {quote(path)}", "'layerfs fsck --repair' rebuilds it")

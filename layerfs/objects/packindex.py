@@ -1,0 +1,191 @@
+"""Pack indexes: where in a sealed pack each object lies.
+
+An ``.idx`` file is sorted by id prefix and read through mmap, so opening one costs nothing and a look-up touches a few
+cache lines. It is derived: everything in it can be had again by scanning the pack, and it is never trusted further than
+to find a frame, since a frame lists whole ids and every object read is verified against its id. Moves are not indexed;
+they are found by reading the log packs in order.
+
+===============  ========  ==================================================
+magic            8         ``LFINDEX1``
+pack length      u64       length of the pack file it describes
+count            u64       number of objects, n
+fanout           256×u32   objects whose first id byte is at most i
+prefixes         16·n      first 16 bytes of each id, ascending
+places           17·n      frame offset u64, raw offset u32, length u32, kind u8
+checksum         u64       XXH3-64 of everything before
+===============  ========  ==================================================
+
+Reserved: an object of a delta frame is indexed like any other.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from struct import Struct
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from layerfs.atomicfile import storage_errors
+from layerfs.errors import StoreDamaged
+from layerfs.objects import frames
+from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
+from layerfs.objects.packs import HEADER_BYTES, ScannedFrame
+
+MAGIC = b"LFINDEX1"
+PREFIX_BYTES = 16
+HEADER = Struct("<8sQQ")
+FANOUT = Struct("<256I")
+PLACE = Struct("<QIIB")
+CHECKSUM = Struct("<Q")
+PREFIXES_START = HEADER.size + FANOUT.size
+MAX_OBJECTS = 1 << 32
+
+
+class Place(NamedTuple):
+    """Where an object lies: its frame, its bytes within the decoded payload, and its kind."""
+
+    frame: int
+    start: int
+    length: int
+    kind: int
+
+
+def frame_places(scanned: ScannedFrame) -> list[tuple[bytes, Place]]:
+    """Return the index rows of one frame; moves have none."""
+    return [
+        (row.oid[:PREFIX_BYTES], Place(scanned.offset, row.start, row.length, row.kind))
+        for row in frames.read_objects(scanned.frame, scanned.head)
+        if row.kind != Kind.MOVE
+    ]
+
+
+def encode_index(rows: Iterable[tuple[bytes, Place]], pack_length: int) -> bytes:
+    """Return the ``.idx`` bytes of a pack; of an object that lies in it twice the first place counts."""
+    places: dict[bytes, Place] = {}
+    for prefix, place in rows:
+        places.setdefault(prefix, place)
+    ordered = sorted(places)
+    fanout = [0] * 256
+    for prefix in ordered:
+        fanout[prefix[0]] += 1
+    total = 0
+    for byte in range(256):
+        total += fanout[byte]
+        fanout[byte] = total
+    pack_place = PLACE.pack
+    body = b"".join(
+        (
+            HEADER.pack(MAGIC, pack_length, len(ordered)),
+            FANOUT.pack(*fanout),
+            b"".join(ordered),
+            b"".join([pack_place(*places[prefix]) for prefix in ordered]),
+        )
+    )
+    return body + CHECKSUM.pack(xxh3_64_intdigest(body))
+
+
+class PackIndex:
+    """A decoded view of index bytes (an mmap or plain bytes)."""
+
+    def __init__(self, data: bytes | mmap.mmap, pack_length: int) -> None:
+        size = len(data)
+        if size < PREFIXES_START + CHECKSUM.size:
+            raise StoreDamaged("pack index is cut short")
+        magic, described, count = HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise StoreDamaged("not a pack index: wrong magic")
+        if count >= MAX_OBJECTS or size != PREFIXES_START + count * (PREFIX_BYTES + PLACE.size) + CHECKSUM.size:
+            raise StoreDamaged("pack index declares an impossible count")
+        if described != pack_length:
+            raise StoreDamaged("pack index describes a pack of another length")
+        self._data = data
+        self._fanout = FANOUT.unpack_from(data, HEADER.size)
+        if self._fanout[255] != count or any(low > high for low, high in pairwise(self._fanout)):
+            raise StoreDamaged("pack index has an impossible fanout")
+        self.count: int = count
+        self._places_start = PREFIXES_START + count * PREFIX_BYTES
+        self._pack_length = pack_length
+        self._verified = False
+
+    def verify(self) -> None:
+        """Check the whole file's checksum, once."""
+        if self._verified:
+            return
+        with memoryview(self._data) as view:
+            end = len(view) - CHECKSUM.size
+            with view[:end] as body:
+                good = xxh3_64_intdigest(body) == CHECKSUM.unpack_from(view, end)[0]
+        if not good:
+            raise StoreDamaged("pack index checksum does not match")
+        self._verified = True
+
+    def _lower_bound(self, prefix: bytes) -> int:
+        first = prefix[0]
+        low = self._fanout[first - 1] if first else 0
+        high = self._fanout[first]
+        data = self._data
+        while low < high:
+            middle = (low + high) >> 1
+            at = PREFIXES_START + middle * PREFIX_BYTES
+            if data[at : at + PREFIX_BYTES] < prefix:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def find(self, prefix: bytes) -> Place | None:
+        """Return the place of the object with this 16-byte prefix."""
+        number = self._lower_bound(prefix)
+        if number == self.count:
+            return None
+        at = PREFIXES_START + number * PREFIX_BYTES
+        return self._place(number) if self._data[at : at + PREFIX_BYTES] == prefix else None
+
+    def _place(self, number: int) -> Place:
+        place = Place(*PLACE.unpack_from(self._data, self._places_start + number * PLACE.size))
+        if (
+            not HEADER_BYTES <= place.frame <= self._pack_length - frames.SMALLEST
+            or place.length > MAX_OBJECT_BYTES
+            or place.start > frames.MAX_RAW
+            or not Kind.CHUNK <= place.kind <= Kind.LAYER
+        ):
+            raise StoreDamaged("pack index points outside its pack")
+        return place
+
+    def starting_with(self, hex_prefix: str) -> Iterator[Place]:
+        """Yield the places of all objects whose id begins with these hex digits (at most 32 count)."""
+        wanted = hex_prefix[: 2 * PREFIX_BYTES]
+        lowest = bytes.fromhex(wanted.ljust(2 * PREFIX_BYTES, "0"))
+        for number in range(self._lower_bound(lowest), self.count):
+            at = PREFIXES_START + number * PREFIX_BYTES
+            if not self._data[at : at + PREFIX_BYTES].hex().startswith(wanted):
+                return
+            yield self._place(number)
+
+    def rows(self) -> Iterator[tuple[bytes, Place]]:
+        """Yield every row in id order."""
+        for number in range(self.count):
+            at = PREFIXES_START + number * PREFIX_BYTES
+            yield self._data[at : at + PREFIX_BYTES], self._place(number)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        if isinstance(self._data, mmap.mmap):
+            self._data.close()
+
+
+def map_index(descriptor: int, pack_length: int) -> PackIndex:
+    """Map the open ``.idx`` file; raise StoreDamaged when it is not the index of a pack of this length."""
+    with storage_errors("reading a pack index"):
+        if os.fstat(descriptor).st_size < PREFIXES_START:
+            raise StoreDamaged("pack index is cut short")
+        data = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+    try:
+        return PackIndex(data, pack_length)
+    except StoreDamaged:
+        data.close()
+        raise
