@@ -1,23 +1,17 @@
 """The frame around every command: parse its line, open what it needs, run it, print its answer, return its exit code.
 
-Owns the options every command has (``--store``, ``-C``, ``--json``, ``-z`` where the table says so), the mapping from
-exceptions to exit codes, and the life of the store handle. The parser only parses: it turns an argument list into a
-:class:`Call`, and the command runs outside of it, so that no parser decides what an error looks like. Apart from command
-signatures this is the only place that knows Typer; it uses its public face and ``typer.main.get_command``.
+Owns the mapping from exceptions to exit codes, signals, and the life of the store handle. What an argument list means is
+found out in ``parsing``; a command runs outside of the parser, so that no parser decides what an error looks like.
 """
 
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, get_type_hints
-
-import typer
+from typing import TYPE_CHECKING, NoReturn
 
 from layerfs import output
 from layerfs.context import Context, current_directory
@@ -29,30 +23,22 @@ from layerfs.errors import (
     Refused,
     StoreIoFailed,
     Unable,
-    UsageError,
     quote,
 )
 from layerfs.layout import find_store
 from layerfs.output import Reply
+from layerfs.parsing import GlobalOptions, HelpText, parse
 from layerfs.progress import SILENT, Progress
 from layerfs.registry import Command, Needs
-from layerfs.usage import describe, help_page
 
 if TYPE_CHECKING:
     from layerfs.store import Store
 
 EXIT_INTERRUPTED, EXIT_PIPE, EXIT_TERMINATED = 130, 141, 143
 
-# The parser's own usage error, reached through its public subclass: its module differs between versions of Typer.
-_PARSE_ERROR: Any = typer.BadParameter.__base__
-
 
 class Terminated(BaseException):
     """SIGTERM arrived: unwind as for Ctrl-C, so that clean-up runs."""
-
-
-class _HelpAsked(Exception):
-    """``--help`` was among the options."""
 
 
 class Invocation:
@@ -95,38 +81,6 @@ class Invocation:
             yield bar
 
 
-class GlobalOptions(NamedTuple):
-    """The options every command has."""
-
-    store: str | None = None
-    directory: str | None = None
-    as_json: bool = False
-    nul: bool = False
-
-
-class Call(NamedTuple):
-    """A parsed command line, ready to run."""
-
-    body: Callable[..., Reply]
-    arguments: dict[str, Any]
-    options: GlobalOptions
-
-
-def load(row: Command) -> Callable[..., Reply]:
-    """Import the module of ``row`` and return its function."""
-    module = import_module(f"layerfs.commands.{row.module}")
-    body: Callable[..., Reply] = getattr(module, row.function)
-    return body
-
-
-def parser_of(row: Command) -> Any:
-    """Return the parser of one command: its own parameters and the global options."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    body = load(row)
-    app.command(name=row.name, help=inspect.getdoc(body) or row.summary, add_help_option=False)(_entry(row, body))
-    return typer.main.get_command(app)
-
-
 def run(row: Command, argv: list[str], context: Context) -> int:
     """Run one command from its argument list (without its own name) and return the exit code."""
     as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
@@ -154,8 +108,9 @@ def run(row: Command, argv: list[str], context: Context) -> int:
 
 
 def _run(row: Command, argv: list[str], context: Context) -> int:
-    call = _parse(row, argv, context)
-    if call is None:
+    call = parse(row, argv)
+    if isinstance(call, HelpText):
+        output.write_reply(Reply({}, output.encode_text(call.lay_out(context.columns))), row.schema, False, False)
         return 0
     if call.options.directory is not None:
         context = _enter_directory(call.options.directory, context)
@@ -168,92 +123,12 @@ def _run(row: Command, argv: list[str], context: Context) -> int:
     return reply.exit_code
 
 
-def _parse(row: Command, argv: list[str], context: Context) -> Call | None:
-    """Return the call the arguments describe, or None if they asked for help and it was printed."""
-    parser = parser_of(row)
-    try:
-        call = parser.main(args=argv, prog_name=f"layerfs {row.name}", standalone_mode=False)
-    except _HelpAsked:
-        text = help_page(row, parser.help or row.summary, describe(parser), context.columns)
-        output.write_reply(Reply({}, output.encode_text(text)), row.schema, as_json=False, nul=False)
-        return None
-    except _PARSE_ERROR as error:
-        raise _usage_error(error, row) from None
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    assert isinstance(call, Call)
-    return call
-
-
-def _entry(row: Command, body: Callable[..., Reply]) -> Callable[..., Call]:
-    """Return what the parser sees in place of ``body``: the same parameters without ``inv``, and the global options."""
-    hints = get_type_hints(body, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in list(inspect.signature(body).parameters.values())[1:]
-    ]
-    shared = [parameter for name, parameter in _GLOBALS.items() if name != "nul_" or row.nul]
-
-    def entry(**given: Any) -> Call:
-        given.pop("help_")
-        options = GlobalOptions(
-            store=given.pop("store_"),
-            directory=given.pop("directory_"),
-            as_json=given.pop("json_"),
-            nul=given.pop("nul_", False),
-        )
-        return Call(body, given, options)
-
-    entry.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    entry.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
-    return entry
-
-
-def _ask_for_help(asked: bool) -> None:
-    if asked:
-        raise _HelpAsked
-
-
-def _global(name: str, annotation: Any, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-_STORE = typer.Option("--store", metavar="PATH", help="The store to work on, instead of the one found from here.")
-_DIRECTORY = typer.Option("-C", metavar="DIR", help="Run as if started in DIR.")
-_JSON = typer.Option("--json", help="Print one JSON document, also on failure.")
-_NUL = typer.Option("-z", help="Print records that end in a NUL byte, with nothing quoted.")
-_HELP = typer.Option("-h", "--help", help="Show this text.", is_eager=True, callback=_ask_for_help)
-_GLOBALS = {
-    parameter.name: parameter
-    for parameter in (
-        _global("store_", Annotated[str | None, _STORE], None),
-        _global("directory_", Annotated[str | None, _DIRECTORY], None),
-        _global("json_", Annotated[bool, _JSON], False),
-        _global("nul_", Annotated[bool, _NUL], False),
-        _global("help_", Annotated[bool, _HELP], False),
-    )
-}
-
-
 def _enter_directory(directory: str, context: Context) -> Context:
     try:
         os.chdir(directory)
     except OSError as error:
         raise NotFound(f"cannot enter directory {quote(directory)}: {_reason(error)}") from None
     return context._replace(cwd=current_directory({}))
-
-
-def _usage_error(error: Any, row: Command) -> UsageError:
-    """Turn the parser's complaint into ours: lower case, no full stop, and the way to the options as hint."""
-    message = " ".join(str(error.format_message()).split()).rstrip(".")
-    hint = f"'layerfs {row.name} --help' lists the options"
-    unknown = getattr(error, "option_name", None)
-    if unknown is not None and type(error).__name__ == "NoSuchOption":
-        message = f"no such option {quote(unknown)}"
-        possible = getattr(error, "possibilities", None)
-        if possible:
-            hint = f"did you mean {' or '.join(quote(option) for option in sorted(possible))}?"
-    return UsageError(message[:1].lower() + message[1:], hint)
 
 
 def explain_oserror(error: OSError) -> LayerfsError | None:
@@ -297,5 +172,3 @@ def _report_bug() -> int:
 
 def _raise_terminated(signum: int, stack: object) -> NoReturn:
     raise Terminated
-
-
