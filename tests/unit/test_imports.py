@@ -1,0 +1,168 @@
+"""Layering, read from the source: who may import whom, and which module may import which library."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from world import ROOT
+
+PACKAGE = ROOT / "layerfs"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MOST_LINES = 700
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
+STORE = {"store", "metadb", "lane", "refs", "storeformat", "atomicfile"}
+PURE_AT_ROOT = {"errors", "ids", "rows", "pathnames", "limits", "progress"}
+
+LIBRARIES = {
+    "typer": lambda name: name == "parsing" or name.startswith("commands."),
+    "click": lambda name: False,
+    "rich": lambda name: name == "render",
+    "pyfuse3": lambda name: name.startswith("workspace.fuse"),
+    "trio": lambda name: name.startswith("workspace.fuse"),
+    "sqlite3": lambda name: name == "metadb",
+    "zstandard": lambda name: name.startswith("objects.") or name == "statcache",
+    "fastcdc": lambda name: name.startswith("native"),
+}
+
+STARTUP = {"cli", "context", "registry", "output", "errors", "usage", "__init__", "__main__"}
+HEAVY = {"typer", "rich", "subprocess", "concurrent", "asyncio", "json", "inspect", "dataclasses", "pathlib", "logging"}
+
+
+def module_name(path: Path) -> str:
+    """Return ``objects.trees`` for ``layerfs/objects/trees.py``; a package is named by its directory."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1]) if len(parts) > 1 and parts[-1] == "__init__" else ".".join(parts)
+
+
+def imports(path: Path, everywhere: bool = True) -> set[str]:
+    """Return the dotted names a module imports; with ``everywhere`` also those inside functions.
+
+    Imports under ``if TYPE_CHECKING`` are for the type checker and do not count.
+    """
+    found: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            pending += node.orelse
+        elif everywhere or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+def ours(names: set[str]) -> set[str]:
+    """Return the modules of this package among the imported names, without the prefix."""
+    known = {module_name(path) for path in MODULES}
+    result = set()
+    for name in names:
+        if name.startswith("layerfs."):
+            inner = name.removeprefix("layerfs.")
+            while inner and inner not in known:
+                inner = inner.rpartition(".")[0]
+            if inner:
+                result.add(inner)
+    return result
+
+
+def layer(name: str) -> int:
+    """Return the height of a module: it may import its own height and below."""
+    first = name.partition(".")[0]
+    if name in ("cli", "__main__"):
+        return 6
+    if first == "commands":
+        return 5
+    if name in ("frame", "parsing", "render"):
+        return 4
+    if first == "present" or name in ("usage", "output", "registry", "manual", "layout"):
+        return 3
+    if first in STORE or name.startswith(("objects.database", "objects.pack", "objects.batch")):
+        return 1
+    if first == "objects" or first in PURE_AT_ROOT or first.startswith(("native", "linediff")):
+        return 0
+    return 2
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_imports_go_one_way(path: Path) -> None:
+    name = module_name(path)
+    above = {other for other in ours(imports(path)) if layer(other) > layer(name)}
+    if name == "layout":
+        above -= {"context"}
+    assert not above, f"{name} (height {layer(name)}) imports {sorted(above)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_libraries_have_one_door(path: Path) -> None:
+    name = module_name(path)
+    for imported in imports(path):
+        library = imported.partition(".")[0]
+        if library in LIBRARIES:
+            assert LIBRARIES[library](name), f"{name} imports {library}"
+
+
+def test_only_commands_and_the_entry_point_use_the_frame() -> None:
+    users = {module_name(path) for path in MODULES if "frame" in ours(imports(path))}
+    assert all(name == "cli" or name.startswith("commands.") for name in users), users
+
+
+def test_results_are_shown_by_values_only() -> None:
+    """Presentation takes values: it opens no store and reads no surroundings."""
+    for path in MODULES:
+        name = module_name(path)
+        if name.startswith("present."):
+            used = ours(imports(path))
+            assert not used & (STORE | {"context", "frame", "render", "native"}), f"{name} imports {sorted(used)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_environment_and_clock_come_through_context(path: Path) -> None:
+    name = module_name(path)
+    if name == "context":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    used = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    doors = {"os.environ", "os.getenv", "time.time", "time.time_ns", "os.getcwd", "os.getcwdb", "datetime.now"}
+    assert not used & doors, f"{name} uses {sorted(used & doors)}; that is for context"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_modules_have_a_noun_and_a_docstring(path: Path) -> None:
+    assert path.stem not in FORBIDDEN_NAMES
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} says nothing about itself"
+
+
+def test_start_is_light() -> None:
+    """What every start imports at module level pulls in nothing that takes milliseconds."""
+    for path in MODULES:
+        if module_name(path) in STARTUP:
+            heavy = {name.partition(".")[0] for name in imports(path, everywhere=False)} & HEAVY
+            assert not heavy, f"{path.name} imports {sorted(heavy)} at module level"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "commands").glob("*.py")), ids=lambda path: path.stem)
+def test_commands_are_small(path: Path) -> None:
+    """A command is options, one library call and one presentation: no loops, no SQL, no formatting."""
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 160, "a command module this long has work in it that belongs in a library module"
+    tree = ast.parse(source)
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("command"):
+            loops = [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.While, ast.AsyncFor))]
+            assert not loops, f"{path.name}:{loops[0].lineno}: a loop in a command"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_modules_fit_in_the_head(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
