@@ -1,0 +1,85 @@
+/* The native kernels of layerfs. They know no Python: plain memory in, plain memory out, so they run without the GIL
+ * and can be tested alone. module.c turns them into layerfs._native; layerfs/native.py says what each one promises, and
+ * layerfs/native_reference.py says it again in Python.
+ *
+ * Functions that can fail return 0 or an errno value. Memory in a result belongs to the caller, who frees it with the
+ * matching _free function or free().
+ */
+#ifndef LAYERFS_KERNELS_H
+#define LAYERFS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* A list of offsets that grows. */
+typedef struct {
+    size_t *items;
+    size_t count;
+    size_t capacity;
+} offset_list;
+
+int offset_list_add(offset_list *list, size_t item);
+
+/* cutpoints.c */
+
+typedef struct {
+    size_t minimum; /* no cut before so many bytes */
+    size_t centre;  /* up to here the strict mask counts, then the loose one */
+    size_t maximum; /* a cut here in any case */
+    size_t forced;  /* the length at which a piece ends whatever its content (maximum, unless minimum is larger) */
+    uint32_t strict;
+    uint32_t loose;
+} cut_rule;
+
+/* Returns 0 and fills the rule, or EINVAL for sizes the fastcdc package refuses. */
+int cut_rule_make(cut_rule *rule, long minimum, long average, long maximum);
+/* Adds the end of each piece; without final, not that of a last piece which only the end of the data ends. */
+int cut_points(const cut_rule *rule, const uint8_t *data, size_t length, int final, offset_list *ends);
+
+/* zeropages.c */
+
+/* Adds start and end of each maximal run of whole zero pages; page is a power of two, at least 64. */
+int zero_runs(const uint8_t *data, size_t length, size_t page, offset_list *bounds);
+
+/* linediff.c */
+
+/* Adds four line numbers for each hunk: start and end in a, start and end in b. */
+int diff_lines(const char *a, size_t a_length, const char *b, size_t b_length, int indent_heuristic,
+               offset_list *hunks);
+
+/* dirscan.c */
+
+enum { ROW_HEADER_SIZE = 76 };
+
+typedef struct {
+    char *names;     /* the names, each followed by a NUL */
+    size_t *offsets; /* where each name starts, in the order of the name bytes */
+    size_t count;
+    size_t rows_size; /* bytes the rows take if no entry goes away */
+} name_list;
+
+int name_list_read(int dirfd, name_list *list);
+void name_list_free(name_list *list);
+/* Writes the rows, *size bytes of them; on error *failed is the name concerned. */
+int name_list_stat(int dirfd, const name_list *list, uint8_t *rows, size_t *size, const char **failed);
+
+/* readfiles.c */
+
+typedef struct {
+    int fd;    /* -1 once closed */
+    int error; /* errno, or FILE_NOT_REGULAR */
+    int stable;
+    struct stat before;
+    struct stat after;
+    size_t length; /* bytes read */
+} file_read;
+
+enum { FILE_NOT_REGULAR = -1 };
+
+/* Opens and stats; leaves fd open only for a regular file of at most max_size bytes. */
+void file_open(int dirfd, const char *name, uint64_t max_size, file_read *file);
+/* Reads into a buffer one byte larger than before.st_size, stats again, closes. */
+void file_fill(file_read *file, char *buffer);
+
+#endif

@@ -1,0 +1,402 @@
+/* layerfs._native: the kernels as Python sees them. All of Python.h is here; the GIL is released around every scan and
+ * every loop of system calls. layerfs/native.py documents the functions. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <sys/sysmacros.h>
+
+#include "kernels.h"
+
+/* NamedTuples of layerfs.rows, which the results are made of. */
+static PyTypeObject *row_type;
+static PyTypeObject *file_read_type;
+
+enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 8, READ_BATCH = 64 };
+
+static PyObject *raise_code(int code)
+{
+    if (code == ENOMEM)
+        return PyErr_NoMemory();
+    errno = code;
+    return PyErr_SetFromErrno(PyExc_OSError);
+}
+
+static PyObject *raise_named(int code, PyObject *name)
+{
+    errno = code;
+    PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, name);
+    return NULL;
+}
+
+/* A list of ints, or of tuples of `width` ints, from the flat list of offsets. */
+static PyObject *list_of(const offset_list *offsets, size_t width)
+{
+    PyObject *list = PyList_New((Py_ssize_t)(offsets->count / width));
+    if (!list)
+        return NULL;
+    for (size_t i = 0; i < offsets->count / width; i++) {
+        PyObject *item = width == 1 ? PyLong_FromSize_t(offsets->items[i]) : PyTuple_New((Py_ssize_t)width);
+        if (!item) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        for (size_t j = 0; width > 1 && j < width; j++) {
+            PyObject *number = PyLong_FromSize_t(offsets->items[i * width + j]);
+            if (!number) {
+                Py_DECREF(list);
+                return NULL;
+            }
+            PyTuple_SET_ITEM(item, (Py_ssize_t)j, number);
+        }
+    }
+    return list;
+}
+
+static PyObject *list_or_error(int code, offset_list *offsets, size_t width)
+{
+    PyObject *result = code ? raise_code(code) : list_of(offsets, width);
+    free(offsets->items);
+    return result;
+}
+
+static PyObject *native_cut_points(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer data;
+    long minimum, average, maximum;
+    int final;
+    if (!PyArg_ParseTuple(args, "y*lllp:cut_points", &data, &minimum, &average, &maximum, &final))
+        return NULL;
+    cut_rule rule;
+    if (cut_rule_make(&rule, minimum, average, maximum)) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_ValueError, "chunk size out of range");
+        return NULL;
+    }
+    offset_list ends = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = cut_points(&rule, data.buf, (size_t)data.len, final, &ends);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    return list_or_error(code, &ends, 1);
+}
+
+static PyObject *native_zero_runs(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer data;
+    Py_ssize_t page;
+    if (!PyArg_ParseTuple(args, "y*n:zero_runs", &data, &page))
+        return NULL;
+    if (page < 64 || page & (page - 1)) {
+        PyBuffer_Release(&data);
+        PyErr_SetString(PyExc_ValueError, "page size is not a power of two of at least 64");
+        return NULL;
+    }
+    offset_list bounds = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = zero_runs(data.buf, (size_t)data.len, (size_t)page, &bounds);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    return list_or_error(code, &bounds, 2);
+}
+
+static PyObject *native_diff_lines(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer a, b;
+    int indent_heuristic;
+    if (!PyArg_ParseTuple(args, "y*y*p:diff_lines", &a, &b, &indent_heuristic))
+        return NULL;
+    offset_list hunks = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = diff_lines(a.buf, (size_t)a.len, b.buf, (size_t)b.len, indent_heuristic, &hunks);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&a);
+    PyBuffer_Release(&b);
+    return list_or_error(code, &hunks, 4);
+}
+
+static PyObject *native_scan_directory(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int dirfd;
+    if (!PyArg_ParseTuple(args, "i:scan_directory", &dirfd))
+        return NULL;
+    name_list names;
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = name_list_read(dirfd, &names);
+    Py_END_ALLOW_THREADS
+    if (code)
+        return raise_code(code);
+    PyObject *rows = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)names.rows_size);
+    if (!rows) {
+        name_list_free(&names);
+        return NULL;
+    }
+    size_t size = 0;
+    const char *failed = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    code = name_list_stat(dirfd, &names, (uint8_t *)PyBytes_AS_STRING(rows), &size, &failed);
+    Py_END_ALLOW_THREADS
+    if (code) {
+        Py_DECREF(rows);
+        PyObject *name = PyBytes_FromString(failed);
+        name_list_free(&names);
+        if (!name)
+            return NULL;
+        raise_named(code, name);
+        Py_DECREF(name);
+        return NULL;
+    }
+    if (size < names.rows_size)
+        _PyBytes_Resize(&rows, (Py_ssize_t)size);
+    name_list_free(&names);
+    return rows;
+}
+
+static uint64_t get(const uint8_t *from, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = bytes - 1; i >= 0; i--)
+        value = value << 8 | from[i];
+    return value;
+}
+
+/* Nanoseconds since 1970; times beyond 64 bits of them (the year 2262) go the long way round. */
+static PyObject *time_object(int64_t seconds, int64_t nanoseconds)
+{
+    int64_t whole;
+    if (!__builtin_mul_overflow(seconds, (int64_t)1000000000, &whole) &&
+        !__builtin_add_overflow(whole, nanoseconds, &whole))
+        return PyLong_FromLongLong(whole);
+    PyObject *second = PyLong_FromLongLong(seconds), *billion = PyLong_FromLong(1000000000);
+    PyObject *rest = PyLong_FromLongLong(nanoseconds), *product = NULL, *sum = NULL;
+    if (second && billion && rest && (product = PyNumber_Multiply(second, billion)))
+        sum = PyNumber_Add(product, rest);
+    Py_XDECREF(second);
+    Py_XDECREF(billion);
+    Py_XDECREF(rest);
+    Py_XDECREF(product);
+    return sum;
+}
+
+/* A tuple of the given NamedTuple type that takes over the references of the fields; NULL if one of them is NULL. */
+static PyObject *named_tuple(PyTypeObject *type, PyObject **fields, int count)
+{
+    int complete = 1;
+    for (int i = 0; i < count; i++)
+        complete &= fields[i] != NULL;
+    PyObject *result = complete ? type->tp_alloc(type, count) : NULL;
+    for (int i = 0; i < count; i++) {
+        if (result)
+            PyTuple_SET_ITEM(result, i, fields[i]);
+        else
+            Py_XDECREF(fields[i]);
+    }
+    return result;
+}
+
+static PyObject *row_object(const uint8_t *row, size_t name_length)
+{
+    PyObject *fields[ROW_FIELDS] = {
+        PyBytes_FromStringAndSize((const char *)row + ROW_HEADER_SIZE, (Py_ssize_t)name_length),
+        PyLong_FromUnsignedLong((unsigned long)get(row + 4, 4)),
+        PyLong_FromUnsignedLong((unsigned long)get(row + 8, 4)),
+        PyLong_FromUnsignedLong((unsigned long)get(row + 12, 4)),
+        PyLong_FromUnsignedLong((unsigned long)get(row + 16, 4)),
+        PyLong_FromUnsignedLongLong(makedev((unsigned)get(row + 20, 4), (unsigned)get(row + 24, 4))),
+        PyLong_FromUnsignedLongLong(makedev((unsigned)get(row + 28, 4), (unsigned)get(row + 32, 4))),
+        PyLong_FromUnsignedLongLong(get(row + 36, 8)),
+        PyLong_FromUnsignedLongLong(get(row + 44, 8)),
+        time_object((int64_t)get(row + 52, 8), (int64_t)get(row + 68, 4)),
+        time_object((int64_t)get(row + 60, 8), (int64_t)get(row + 72, 4)),
+    };
+    return named_tuple(row_type, fields, ROW_FIELDS);
+}
+
+/* The length of the row's name, or 0 if the bytes are not a row. */
+static size_t row_name_length(const uint8_t *row, size_t room)
+{
+    if (room < ROW_HEADER_SIZE || get(row + 2, 2))
+        return 0;
+    size_t length = (size_t)get(row, 2);
+    return length <= room - ROW_HEADER_SIZE ? length : 0;
+}
+
+static PyObject *native_parse_rows(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer blob;
+    if (!PyArg_ParseTuple(args, "y*:parse_rows", &blob))
+        return NULL;
+    const uint8_t *bytes = blob.buf;
+    size_t size = (size_t)blob.len;
+    Py_ssize_t count = 0;
+    PyObject *list = NULL;
+    for (size_t at = 0; at < size; count++) {
+        size_t length = row_name_length(bytes + at, size - at);
+        if (!length) {
+            PyErr_SetString(PyExc_ValueError, "directory rows end inside a row");
+            goto done;
+        }
+        at += ROW_HEADER_SIZE + length;
+    }
+    list = PyList_New(count);
+    if (!list)
+        goto done;
+    const uint8_t *row = bytes;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        size_t length = (size_t)get(row, 2);
+        PyObject *item = row_object(row, length);
+        if (!item) {
+            Py_CLEAR(list);
+            goto done;
+        }
+        PyList_SET_ITEM(list, i, item);
+        row += ROW_HEADER_SIZE + length;
+    }
+done:
+    PyBuffer_Release(&blob);
+    return list;
+}
+
+/* The outcome of one file; takes over the reference of data, which is NULL if there is no buffer. */
+static PyObject *file_read_object(const file_read *file, PyObject *data)
+{
+    if (data && !file->error && file->stable) {
+        /* The extra byte was read into the place of the terminating NUL. */
+        PyBytes_AS_STRING(data)[file->length] = 0;
+    } else {
+        Py_XDECREF(data);
+        data = Py_NewRef(Py_None);
+    }
+    PyObject *fields[FILE_READ_FIELDS] = {
+        data,
+        PyLong_FromLong(file->error),
+        Py_NewRef(file->stable ? Py_True : Py_False),
+        PyLong_FromLongLong(file->after.st_size),
+        time_object(file->after.st_mtim.tv_sec, file->after.st_mtim.tv_nsec),
+        time_object(file->after.st_ctim.tv_sec, file->after.st_ctim.tv_nsec),
+        PyLong_FromUnsignedLongLong(file->after.st_ino),
+        PyLong_FromUnsignedLong(file->after.st_mode),
+    };
+    return named_tuple(file_read_type, fields, FILE_READ_FIELDS);
+}
+
+/* Reads up to READ_BATCH files and appends their outcomes. The buffers are bytes objects nobody else has seen yet. */
+static int read_batch(int dirfd, PyObject **names, Py_ssize_t count, uint64_t max_size, PyObject *list, Py_ssize_t at)
+{
+    file_read files[READ_BATCH];
+    PyObject *data[READ_BATCH] = {NULL};
+    const char *texts[READ_BATCH];
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!(texts[i] = PyBytes_AsString(names[i])))
+            return -1;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++)
+        file_open(dirfd, texts[i], max_size, &files[i]);
+    Py_END_ALLOW_THREADS
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < count && !failed; i++)
+        if (files[i].fd >= 0)
+            failed = !(data[i] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)files[i].before.st_size));
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (files[i].fd < 0)
+            continue;
+        if (data[i]) {
+            file_fill(&files[i], PyBytes_AS_STRING(data[i]));
+        } else {
+            close(files[i].fd);
+            files[i].fd = -1;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (failed) {
+            Py_XDECREF(data[i]);
+            continue;
+        }
+        PyObject *item = file_read_object(&files[i], data[i]);
+        if (item)
+            PyList_SET_ITEM(list, at + i, item);
+        else
+            failed = 1;
+    }
+    return failed ? -1 : 0;
+}
+
+static PyObject *native_read_files(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int dirfd;
+    PyObject *names;
+    long long max_size;
+    if (!PyArg_ParseTuple(args, "iOL:read_files", &dirfd, &names, &max_size))
+        return NULL;
+    if (max_size < 0) {
+        PyErr_SetString(PyExc_ValueError, "negative size limit");
+        return NULL;
+    }
+    /* A tuple of our own: the GIL is given away while the names are in use. */
+    PyObject *fixed = PySequence_Tuple(names);
+    if (!fixed)
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(fixed);
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t at = 0; list && at < count; at += READ_BATCH) {
+        Py_ssize_t batch = count - at < READ_BATCH ? count - at : READ_BATCH;
+        if (read_batch(dirfd, &PyTuple_GET_ITEM(fixed, at), batch, (uint64_t)max_size, list, at))
+            Py_CLEAR(list);
+    }
+    Py_DECREF(fixed);
+    return list;
+}
+
+static PyMethodDef methods[] = {
+    {"cut_points", native_cut_points, METH_VARARGS, "cut_points(data, minimum, average, maximum, final)"},
+    {"zero_runs", native_zero_runs, METH_VARARGS, "zero_runs(data, page)"},
+    {"diff_lines", native_diff_lines, METH_VARARGS, "diff_lines(a, b, indent_heuristic)"},
+    {"scan_directory", native_scan_directory, METH_VARARGS, "scan_directory(dirfd)"},
+    {"parse_rows", native_parse_rows, METH_VARARGS, "parse_rows(blob)"},
+    {"read_files", native_read_files, METH_VARARGS, "read_files(dirfd, names, max_size)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "layerfs._native",
+    .m_doc = "Compiled kernels; see layerfs.native.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+static PyTypeObject *type_named(PyObject *from, const char *name)
+{
+    PyObject *type = PyObject_GetAttrString(from, name);
+    if (type && !(PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))) {
+        PyErr_Format(PyExc_TypeError, "layerfs.rows.%s is not a tuple type", name);
+        Py_CLEAR(type);
+    }
+    return (PyTypeObject *)type;
+}
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *rows = PyImport_ImportModule("layerfs.rows");
+    if (!rows)
+        return NULL;
+    row_type = type_named(rows, "Row");
+    file_read_type = type_named(rows, "FileRead");
+    Py_DECREF(rows);
+    if (!row_type || !file_read_type)
+        return NULL;
+    return PyModule_Create(&module);
+}
