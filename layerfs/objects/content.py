@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from layerfs.errors import LayerfsError, MalformedObject, Unable
 from layerfs.ids import ChunkId, ContentId, ExtentId, ObjectId
-from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_blocks
+from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_content
 from layerfs.objects.entry import Entry
 from layerfs.objects.extents import Extent, build_extents, iter_extents
 from layerfs.objects.kinds import Kind
@@ -43,9 +43,9 @@ def put_blocks(sink: ObjectSink, blocks: Iterable[bytes | int]) -> ContentRef:
 
     def extents() -> Iterator[Extent]:
         nonlocal size
-        for length, data in split_blocks(blocks):
+        for _, length, data in split_content(blocks):
             size += length
-            yield Extent(length, None if data is None else ChunkId(sink.put(Kind.CHUNK, data)))
+            yield Extent(length, None if data is None else ChunkId(sink.put(Kind.CHUNK, bytes(data))))
 
     root = build_extents(sink, extents())
     if size < ONE_PIECE_LIMIT:

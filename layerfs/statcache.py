@@ -1,0 +1,142 @@
+"""The stat cache: what a directory looked like when it was last captured, and which tree that gave.
+
+For every directory it keeps the packed rows of one scan (``rows``) and the id of the tree captured from them. A directory
+whose next scan is byte-equal has not changed: no entry of it is decoded, no file opened. The cache is disposable – a
+missing, torn or foreign file is an empty cache – and it never says "unchanged" of a file that may have changed:
+
+* ctime cannot be set by a user, so an edit that restores mtime and size is seen;
+* a row whose ctime is not safely older than the scan (*racy*, as in Git's index) is stored with ctime zero, which no
+  later scan equals, so the file is read again next time.
+
+A capture may pass a damaged cache on; correctness never depends on it having been written.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import xxhash
+import zstandard
+
+from layerfs.errors import MalformedObject
+from layerfs.ids import ID_BYTES, ObjectId, TreeId
+from layerfs.objects.codec import Reader, Writer
+from layerfs.rows import ROW_HEADER, Row
+
+MAGIC = b"LFSTAT01"
+RACY_NS = 20_000_000
+COARSE_RACY_NS = 2_000_000_000
+NANO = 1_000_000_000
+_CTIME_SECONDS_AT = 60
+_CTIME_NANOS_AT = 72
+_REALTIME_COARSE = 5
+
+
+class CachedDirectory(NamedTuple):
+    """One directory at its last capture: its rows, its tree, its sub-directories, and whether it held linked files."""
+
+    blob: bytes
+    tree: TreeId
+    subdirectories: tuple[bytes, ...]
+    linked: bool
+
+
+def kernel_now_ns() -> int:
+    """Return the clock that the kernel stamps files with (its coarse real-time clock), in nanoseconds.
+
+    This is a property of the file system, not the time layerfs records; tests that fix the clock do not touch it.
+    """
+    return time.clock_gettime_ns(_REALTIME_COARSE)
+
+
+def is_racy(row: Row, scanned_ns: int) -> bool:
+    """Whether a change after the scan could leave ``row`` as it is: its ctime is too close to the time of the scan."""
+    margin = RACY_NS if row.ctime_ns % NANO else COARSE_RACY_NS
+    return row.ctime_ns >= scanned_ns - margin
+
+
+def smudge(blob: bytes, rows: list[Row], scanned_ns: int) -> bytes:
+    """Return the rows with the ctime of every racy one zeroed."""
+    out: bytearray | None = None
+    at = 0
+    for row in rows:
+        if is_racy(row, scanned_ns):
+            out = out if out is not None else bytearray(blob)
+            out[at + _CTIME_SECONDS_AT : at + _CTIME_SECONDS_AT + 8] = bytes(8)
+            out[at + _CTIME_NANOS_AT : at + _CTIME_NANOS_AT + 4] = bytes(4)
+        at += ROW_HEADER.size + len(row.name)
+    return blob if out is None else bytes(out)
+
+
+class StatCache:
+    """Cached directories by path."""
+
+    def __init__(self) -> None:
+        self._directories: dict[bytes, CachedDirectory] = {}
+
+    def get(self, path: bytes) -> CachedDirectory | None:
+        """Return what is known of a directory."""
+        return self._directories.get(path)
+
+    def put(self, path: bytes, directory: CachedDirectory) -> None:
+        """Remember a directory."""
+        self._directories[path] = directory
+
+    def __len__(self) -> int:
+        return len(self._directories)
+
+    def items(self) -> Iterator[tuple[bytes, CachedDirectory]]:
+        """Yield (path, directory)."""
+        return iter(self._directories.items())
+
+
+def encode_cache(cache: StatCache) -> bytes:
+    """Return the bytes of a cache file."""
+    out = Writer().uint(len(cache))
+    for path, directory in cache.items():
+        out.data(path).raw(directory.tree).uint(directory.linked).data(directory.blob)
+        out.uint(len(directory.subdirectories))
+        for name in directory.subdirectories:
+            out.data(name)
+    body = zstandard.ZstdCompressor(level=1).compress(out.done())
+    return MAGIC + xxhash.xxh3_64_digest(body) + body
+
+
+def decode_cache(payload: bytes) -> StatCache:
+    """Decode a cache file; anything that is not one whole cache of this version is an empty cache."""
+    cache = StatCache()
+    body = payload[len(MAGIC) + 8 :]
+    if payload[: len(MAGIC)] != MAGIC or xxhash.xxh3_64_digest(body) != payload[len(MAGIC) : len(MAGIC) + 8]:
+        return cache
+    try:
+        reader = Reader(zstandard.ZstdDecompressor().decompress(body), "stat cache")
+        for _ in range(reader.count()):
+            path, tree, linked, blob = reader.data(), reader.raw(ID_BYTES), reader.uint(), reader.data()
+            names = tuple(reader.data() for _ in range(reader.count()))
+            cache.put(path, CachedDirectory(blob, TreeId(ObjectId(tree)), names, bool(linked)))
+        reader.end()
+    except (MalformedObject, zstandard.ZstdError):
+        return StatCache()
+    return cache
+
+
+def load_cache(path: bytes) -> StatCache:
+    """Read a cache file; a missing one is an empty cache."""
+    try:
+        with open(path, "rb") as file:
+            return decode_cache(file.read())
+    except FileNotFoundError:
+        return StatCache()
+
+
+def save_cache(path: bytes, cache: StatCache) -> None:
+    """Write a cache file in place of an older one; not synced, since losing it costs only time."""
+    temporary = path + b".new"
+    with open(
+        temporary, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
+    ) as file:
+        file.write(encode_cache(cache))
+    os.replace(temporary, path)

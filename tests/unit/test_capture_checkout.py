@@ -1,0 +1,238 @@
+"""Capture and checkout: what goes in comes out, with every attribute, and only what changed is read again."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from layerfs.capture import Captured, Rules, capture_directory
+from layerfs.checkout import apply_changes, create_into, prepare_target
+from layerfs.errors import Refused, TornRead
+from layerfs.objects.entry import Entry
+from layerfs.objects.environment import diff_trees, lookup_path, walk
+from layerfs.objects.memory import MemoryObjects
+from layerfs.statcache import StatCache, decode_cache, encode_cache
+from tests.odd_tree import build_odd_tree, describe
+
+ROOT = os.geteuid() == 0
+
+
+def capture(
+    path: Path,
+    objects: MemoryObjects,
+    base: Entry | None = None,
+    cache: StatCache | None = None,
+    rules: Rules | None = None,
+) -> Captured:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return capture_directory(fd, objects, base=base, cache=cache, rules=rules)
+    finally:
+        os.close(fd)
+
+
+def checkout(path: Path, objects: MemoryObjects, root: Entry) -> None:
+    prepare_target(os.fsencode(path))
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert create_into(objects, fd, root, owners=ROOT).complete
+    finally:
+        os.close(fd)
+
+
+def test_every_oddity_survives(tmp_path: Path) -> None:
+    source, target, objects = tmp_path / "source", tmp_path / "target", MemoryObjects()
+    source.mkdir()
+    build_odd_tree(source, root=ROOT)
+    before = describe(source)
+    captured = capture(source, objects)
+    assert captured.problems == []
+    assert sum(len(payload) for _, payload in objects.objects.values()) < 4_500_000
+    checkout(target, objects, captured.root)
+    assert describe(target) == before
+    again = capture(target, objects)
+    assert again.root == captured.root
+
+
+def test_unchanged_files_are_not_opened_again(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    source.mkdir()
+    build_odd_tree(source, root=ROOT)
+    first = capture(source, objects)
+    settle(source)
+    second = capture(source, objects, first.root, first.cache)
+    third = capture(source, objects, second.root, decode_cache(encode_cache(second.cache)))
+    assert third.totals.read_files == 0
+    assert third.root == first.root
+    assert (third.totals.files, third.totals.size) == (first.totals.files, first.totals.size)
+
+
+def settle(path: Path) -> None:
+    """Wait until nothing below ``path`` is racy any more."""
+    import time
+
+    time.sleep(0.05)
+
+
+def test_edits_that_hide_are_found(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    source.mkdir()
+    for name in ("same size", "touched back", "same tick", "mode"):
+        (source / name).write_bytes(b"old content\n")
+    first = capture(source, objects)
+    (source / "same tick").write_bytes(b"new content\n")
+    second = capture(source, objects, first.root, first.cache)
+    assert changed(objects, first, second) == {b"same tick"}
+    settle(source)
+    third = capture(source, objects, second.root, second.cache)
+    info = os.stat(source / "touched back")
+    (source / "touched back").write_bytes(b"NEW content\n")
+    os.utime(source / "touched back", ns=(info.st_atime_ns, info.st_mtime_ns))
+    (source / "same size").write_bytes(b"NEW content\n")
+    (source / "mode").chmod(0o600)
+    fourth = capture(source, objects, third.root, third.cache)
+    assert changed(objects, third, fourth) == {b"same size", b"touched back", b"mode"}
+
+
+def changed(objects: MemoryObjects, old: Captured, new: Captured) -> set[bytes]:
+    return {change.path for change in diff_trees(objects, old.root, new.root) if change.path}
+
+
+def test_a_linked_name_more_keeps_the_group(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    (source / "d").mkdir(parents=True)
+    (source / "m").write_bytes(b"x")
+    os.link(source / "m", source / "d" / "n")
+    first = capture(source, objects)
+    group = lookup_path(objects, first.root, b"m")
+    assert group is not None and group.link_group != 0
+    os.link(source / "m", source / "a")
+    os.unlink(source / "d" / "n")
+    second = capture(source, objects, first.root, first.cache)
+    groups = {path: entry.link_group for path, entry in walk(objects, second.root) if entry.size}
+    assert groups == {b"a": group.link_group, b"m": group.link_group}
+    os.unlink(source / "a")
+    third = capture(source, objects, second.root, second.cache)
+    assert lookup_path(objects, third.root, b"m") == group._replace(link_group=0)
+
+
+def test_a_file_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    source.mkdir()
+    victim = source / "log"
+    victim.write_bytes(os.urandom(200_000))
+    original = os.fstat
+    calls = 0
+
+    def unsettled(fd: int) -> os.stat_result:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            with open(victim, "ab") as file:
+                file.write(b"more")
+        return original(fd)
+
+    monkeypatch.setattr("layerfs.capture.os.fstat", unsettled)
+    monkeypatch.setattr("layerfs.capture.TORN_PAUSE_SECONDS", 0)
+    with pytest.raises(TornRead, match="'log'"):
+        capture(source, objects)
+    assert capture(source, objects, rules=Rules(allow_torn=True)).totals.files == 1
+
+
+def test_excluded_paths_are_left_out(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    (source / "keep").mkdir(parents=True)
+    (source / "keep" / "file").write_bytes(b"1")
+    (source / "skip").mkdir()
+    captured = capture(source, objects, rules=Rules(excluded=lambda path: path == b"skip"))
+    assert [path for path, _ in walk(objects, captured.root)] == [b"", b"keep", b"keep/file"]
+
+
+def test_checkout_refuses_what_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_bytes(b"mine")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("full", "link", "full/file"):
+        with pytest.raises(Refused):
+            prepare_target(os.fsencode(tmp_path / name))
+
+
+def test_applying_changes_equals_checking_out(tmp_path: Path) -> None:
+    one, two, objects = tmp_path / "one", tmp_path / "two", MemoryObjects()
+    one.mkdir()
+    build_odd_tree(one, root=ROOT)
+    first = capture(one, objects)
+    checkout(two, objects, first.root)
+    edit_odd_tree(two)
+    second = capture(two, objects)
+    fd = os.open(one, os.O_RDONLY)
+    forward = list(diff_trees(objects, first.root, second.root))
+    apply_changes(objects, fd, forward, second.root, owners=ROOT)
+    assert describe(one) == describe(two)
+    back = list(diff_trees(objects, second.root, first.root))
+    apply_changes(objects, fd, back, first.root, owners=ROOT)
+    os.close(fd)
+    assert capture(one, objects).root == first.root
+
+
+def edit_odd_tree(top: Path) -> None:
+    (top / "plain").write_bytes(b"changed\n")
+    (top / "executable").unlink()
+    (top / "executable").mkdir()
+    (top / "executable" / "inside").write_bytes(b"file became directory\n")
+    for path in (top / "dir" / "deep" / "er" / "file", top / "closed" / "file", top / "fifo"):
+        path.parent.chmod(0o755)
+        path.unlink()
+    (top / "dir" / "deep" / "er").rmdir()
+    (top / "dir" / "deep" / "er").symlink_to("directory became link")
+    (top / "symlink").unlink()
+    (top / "symlink").write_bytes(b"link became file\n")
+    (top / "sticky").chmod(0o700)
+    (top / "link one").write_bytes(b"changed through one name\n")
+    os.link(top / "link one", top / "link four")
+    with open(top / "large", "r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"middle")
+
+
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path) -> None:
+    source, outside, objects = tmp_path / "source", tmp_path / "outside", MemoryObjects()
+    (source / "d").mkdir(parents=True)
+    outside.mkdir()
+    first = capture(source, objects)
+    (source / "d" / "file").write_bytes(b"payload")
+    second = capture(source, objects)
+    target = tmp_path / "target"
+    checkout(target, objects, first.root)
+    (target / "d").rmdir()
+    (target / "d").symlink_to(outside)
+    fd = os.open(target, os.O_RDONLY)
+    with pytest.raises(Refused):
+        apply_changes(objects, fd, diff_trees(objects, first.root, second.root), second.root, owners=ROOT)
+    os.close(fd)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_fifo_that_takes_the_place_of_a_file_does_not_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    source.mkdir()
+    (source / "swapped").write_bytes(b"a file when scanned")
+    from layerfs import native
+
+    original = native.read_files
+
+    def swap(fd: int, names: list[bytes], limit: int) -> object:
+        (source / "swapped").unlink()
+        os.mkfifo(source / "swapped")
+        return original(fd, names, limit)
+
+    monkeypatch.setattr("layerfs.native.read_files", swap)
+    captured = capture(source, objects)
+    entry = lookup_path(objects, captured.root, b"swapped")
+    assert entry is not None and stat.S_ISFIFO(os.lstat(source / "swapped").st_mode)
+    assert entry.kind.name == "FIFO"
