@@ -56,13 +56,21 @@ class Writer:
     """Writes entries into directories; remembers link groups. One per operation and target.
 
     ``owners`` False leaves owners as they fall (not root): then everything belongs to the caller, and set-id bits are
-    still restored where the kernel allows it.
+    still restored where the kernel allows it. ``inherits`` says that directories of the target may hold default ACLs,
+    which the kernel copies to whatever is created in them: then what came that way is taken off again.
     """
 
     def __init__(
-        self, source: ObjectSource, target: int, *, owners: bool, progress: Progress = SILENT
+        self,
+        source: ObjectSource,
+        target: int,
+        *,
+        owners: bool,
+        inherits: bool = False,
+        progress: Progress = SILENT,
     ) -> None:
         self.source = source
+        self.inherits = inherits
         self.target = target
         self.owners = owners
         self.progress = progress
@@ -163,12 +171,19 @@ class Writer:
                 os.fchown(fd, entry.uid, entry.gid)
             except OSError as error:
                 self._cannot(path, "owner", error)
-        self._set_xattrs(b"/proc/self/fd/%d" % fd, entry.xattrs, path, follow=True)
+        target = b"/proc/self/fd/%d" % fd
+        if self.inherits:
+            self._replace_xattrs(target, entry.xattrs, path, follow=True)
+        self._set_xattrs(target, entry.xattrs, path, follow=True)
         try:
             os.fchmod(fd, entry.mode)
         except OSError as error:
             self._cannot(path, "mode", error)
         os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+
+    def strip_xattrs(self, fd: int) -> None:
+        """Take every extended attribute off an open directory, so that nothing created in it inherits an ACL."""
+        self._replace_xattrs(b"/proc/self/fd/%d" % fd, (), b"", follow=True)
 
     def _named_attributes(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
         """The same for something that is not open. An ``O_PATH`` handle cannot be swapped for a link in between."""
@@ -278,7 +293,6 @@ class Writer:
     def directory_attributes(self, path: bytes, entry: Entry) -> None:
         """Set an existing directory's own attributes."""
         with OpenDirectory(self.target, path) as directory:
-            self._replace_xattrs(b"/proc/self/fd/%d" % directory, entry.xattrs, path, follow=True)
             self.set_attributes(directory, entry, path)
 
     def open_up(self, path: bytes) -> None:
@@ -381,6 +395,7 @@ def create_into(
     """Create the whole environment ``root`` inside the open, empty ``directory``, its own attributes included."""
     writer = Writer(source, directory, owners=owners, progress=progress)
     try:
+        writer.strip_xattrs(directory)
         writer.create_tree(directory, root, b"")
         writer.set_attributes(directory, root, b"")
     except OSError as error:
@@ -412,7 +427,7 @@ def apply_changes(
     are members of link groups that stay as they are: new members are linked to them. Raises Refused when something in the
     way is not what the changes say.
     """
-    writer = Writer(source, directory, owners=owners, progress=progress)
+    writer = Writer(source, directory, owners=owners, inherits=True, progress=progress)
     for group, path in members:
         writer.known_member(group, path)
     ordered = sorted(changes, key=lambda change: path_key(change.path))

@@ -1,4 +1,4 @@
-"""A directory with every kind of entry and every oddity that captures are known to lose, and a faithful description of one.
+"""A directory with every kind of entry and every oddity that captures lose, and a faithful description of one.
 
 Used by the tests of capture, checkout, workspaces and the whole product. :func:`describe` walks a directory with plain
 system calls and shares no code with layerfs, so that the two cannot be wrong together.
