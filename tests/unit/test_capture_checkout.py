@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from odd_tree import build_odd_tree, describe
 
 from layerfs.capture import Captured, Rules, capture_directory
 from layerfs.checkout import apply_changes, create_into, prepare_target
@@ -15,7 +16,6 @@ from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, lookup_path, walk
 from layerfs.objects.memory import MemoryObjects
 from layerfs.statcache import StatCache, decode_cache, encode_cache
-from tests.odd_tree import build_odd_tree, describe
 
 ROOT = os.geteuid() == 0
 
