@@ -41,6 +41,13 @@ class Terminated(BaseException):
     """SIGTERM arrived: unwind as for Ctrl-C, so that clean-up runs."""
 
 
+class InternalError(LayerfsError):
+    """An exception nobody foresaw."""
+
+    slug = "bug"
+    exit_code = EXIT_BUG
+
+
 class Invocation:
     """One run of one command: its surroundings, its global options, and its store, opened on first use."""
 
@@ -85,6 +92,10 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     """Run one command from its argument list (without its own name) and return the exit code."""
     as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
     signal.signal(signal.SIGTERM, _raise_terminated)
+    if context.env.get("LAYERFS_NATIVE") == "0":
+        from layerfs import native
+
+        native.select(kernel=False)
     try:
         return _run(row, argv, context)
     except LayerfsError as error:
@@ -95,7 +106,7 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     except OSError as error:
         known = explain_oserror(error)
         if known is None:
-            return _report_bug()
+            return _report_bug(row, as_json)
         return _fail(known, row, as_json)
     except MemoryError:
         return _fail(Unable("not enough memory for this operation"), row, as_json)
@@ -104,7 +115,7 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     except Terminated:
         return EXIT_TERMINATED
     except Exception:
-        return _report_bug()
+        return _report_bug(row, as_json)
 
 
 def _run(row: Command, argv: list[str], context: Context) -> int:
@@ -162,12 +173,12 @@ def _fail(error: LayerfsError, row: Command, as_json: bool) -> int:
     return error.exit_code
 
 
-def _report_bug() -> int:
+def _report_bug(row: Command, as_json: bool) -> int:
+    """Show the exception in full: nobody can report a bug from its last line."""
     import traceback
 
     traceback.print_exc()
-    output.write_note("layerfs: error: this is a bug in layerfs; please report it with the lines above")
-    return EXIT_BUG
+    return _fail(InternalError("this is a bug in layerfs", "please report it with the lines above"), row, as_json)
 
 
 def _raise_terminated(signum: int, stack: object) -> NoReturn:

@@ -99,7 +99,7 @@ class _Sheet:
             self._text(_inline(line))
         elif line.macro == "TH":
             name, section, *_ = _arguments(line.text)
-            self._lines.append(f"{name.upper()}({section})")
+            self._lines.append(f"{_plain(name).upper()}({section})")
         elif line.macro in ("SH", "SS"):
             self._flush()
             self._shift = 0

@@ -12,6 +12,7 @@ of these, any of them optional, and ``bool`` flags; anything else is left to Typ
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -28,6 +29,7 @@ from layerfs.usage import describe, help_page
 
 # The parser's own usage error, reached through its public subclass: its module differs between versions of Typer.
 _PARSE_ERROR: Any = typer.BadParameter.__base__
+_EXTRA = re.compile(r"unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
 class GlobalOptions(NamedTuple):
@@ -186,6 +188,9 @@ def _usage_error(error: Any, row: Command) -> UsageError:
         possible = sorted(getattr(error, "possibilities", None) or ())
         close = f"did you mean {' or '.join(quote(option) for option in possible)}?" if possible else ""
         return UsageError(f"no such option {quote(unknown)}", close or _options_hint(row))
+    extra = _EXTRA.search(message)
+    if extra:
+        return UsageError(f"too many arguments: {quote(extra[1])}", _options_hint(row))
     return UsageError(message[:1].lower() + message[1:], _options_hint(row))
 
 

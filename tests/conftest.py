@@ -1,7 +1,8 @@
 """Fixtures every tier shares: the hermetic world, probes for what a machine can do, and the leak check.
 
 A probe tries the real thing instead of guessing from versions. Where it fails the test is skipped on a developer's
-machine; with ``CI=true`` in the environment it fails, so that a runner that lost a capability cannot pass by testing less.
+machine; with ``CI=true`` in the environment it fails, so that a runner that lost a capability cannot pass by testing
+less.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ class World:
             "HOME": str(self.home),
             "XDG_DATA_HOME": str(self.home / "data"),
             "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "LAYERFS_CLOCK": str(self._now_ns),
             "LAYERFS_AUTHOR": "Test Author <test@example.org>",
             "COLUMNS": "80",
