@@ -432,7 +432,9 @@ def apply_changes(
         writer.known_member(group, path)
     ordered = sorted(changes, key=lambda change: path_key(change.path))
     if os.geteuid():
-        for path in sorted({split(change.path)[0] for change in ordered if change.path}, key=path_key):
+        fresh = {change.path for change in ordered if change.old is None or change.old.kind is not EntryKind.DIR}
+        parents = {split(change.path)[0] for change in ordered if change.path}
+        for path in sorted(parents - fresh, key=path_key):
             writer.open_up(path)
     for change in reversed(ordered):
         if change.old is not None and _goes_away(change):

@@ -51,7 +51,6 @@ def build_odd_tree(top: Path, *, root: bool) -> None:
     write(b"n" * 255, b"longest name\n")
     write(b"\xfe/inner", b"in a directory that is not utf-8\n")
     write(b"dir/deep/er/file", b"deep\n")
-    write(b"unreadable", b"mode 000\n", 0o000)
     write(b"setuid", b"x", 0o6755)
     write(b"exactly 128k", os.urandom(128 * 1024))
     write(b"just below", os.urandom(128 * 1024 - 1))
@@ -85,6 +84,7 @@ def build_odd_tree(top: Path, *, root: bool) -> None:
     os.chmod(os.path.join(base, b"sticky"), 0o1777)
     write(b"closed/file", b"inside a closed directory\n")
     if root:
+        write(b"unreadable", b"mode 000\n", 0o000)
         os.mknod(os.path.join(base, b"null"), stat.S_IFCHR | 0o666, os.makedev(1, 3))
         os.mknod(os.path.join(base, b"block"), stat.S_IFBLK | 0o600, os.makedev(7, 200))
         os.lchown(os.path.join(base, b"symlink"), 1234, 5678)
