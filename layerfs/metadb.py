@@ -76,7 +76,7 @@ CREATE TABLE layer_cache (        -- materialised lowers in cache/; not in the m
   kind TEXT NOT NULL,             -- base: a full tree; delta: differences from parent
   flavour TEXT NOT NULL,          -- trusted or user: the xattr namespace of its overlay marks
   parent TEXT,                    -- directory name a delta lies on, NULL for a base
-  bytes INTEGER NOT NULL,         -- disk use, measured when it was made
+  disk_bytes INTEGER NOT NULL,    -- disk use, measured when it was made
   last_used_ns INTEGER NOT NULL,  -- for eviction, nanoseconds since the epoch
   synced INTEGER NOT NULL,        -- 1 once syncfs returned after it was complete
   boot_id TEXT NOT NULL           -- kernel boot in which it was made: an unsynced one counts only within it
@@ -142,7 +142,7 @@ class CachedLayer(NamedTuple):
     kind: str
     flavour: str
     parent: str | None
-    bytes: int
+    disk_bytes: int
     last_used_ns: int
     synced: bool
     boot_id: str
@@ -290,15 +290,21 @@ class MetaDb:
         """Forget a sealed pack; return whether it was there."""
         return self._run("DELETE FROM packs WHERE number=?", (number,)) > 0
 
-    def find_open(self, prefix: bytes) -> OpenRow | None:
-        """Return the place of an object in the open pack."""
-        row = self._one("SELECT prefix, frame, start, length, kind FROM open_objects WHERE prefix=?", (prefix,))
-        return None if row is None else OpenRow(*row)
+    def find_open(self, prefix: bytes) -> tuple[int, OpenRow] | None:
+        """Return the open pack's number and the place of an object in it, both of one moment."""
+        row = self._one(
+            "SELECT open_pack, prefix, frame, start, length, kind FROM open_objects, state WHERE prefix=?", (prefix,)
+        )
+        return None if row is None else (row[0], OpenRow(*row[1:]))
 
-    def find_open_range(self, low: bytes, high: bytes) -> list[OpenRow]:
-        """Return the objects of the open pack with low ≤ prefix ≤ high, in id order."""
-        statement = "SELECT prefix, frame, start, length, kind FROM open_objects WHERE prefix BETWEEN ? AND ?"
-        return [OpenRow(*row) for row in self._all(statement + " ORDER BY prefix", (low, high))]
+    def find_open_range(self, low: bytes, high: bytes) -> list[tuple[int, OpenRow]]:
+        """Return the open pack's number and place for the objects with low ≤ prefix ≤ high, in id order."""
+        rows = self._all(
+            "SELECT open_pack, prefix, frame, start, length, kind FROM open_objects, state "
+            "WHERE prefix BETWEEN ? AND ? ORDER BY prefix",
+            (low, high),
+        )
+        return [(row[0], OpenRow(*row[1:])) for row in rows]
 
     def open_rows(self) -> list[OpenRow]:
         """Return the whole index of the open pack, in file order."""
@@ -380,7 +386,7 @@ class MetaDb:
         """Return the layer cache (of one root), least recently used first."""
         where, values = ("WHERE root=? ", (root,)) if root is not None else ("", ())
         rows = self._all(f"SELECT * FROM layer_cache {where}ORDER BY last_used_ns", values)
-        return [CachedLayer(*row[:7], bool(row[7]), row[8]) for row in rows]
+        return [CachedLayer(*row)._replace(synced=bool(row[7])) for row in rows]
 
     def put_cached_layer(self, row: CachedLayer) -> None:
         """Record a materialised lower (one statement, no lane needed)."""

@@ -5,9 +5,9 @@ pointers: an operation states the value it believes in, and if that is not the v
 Branches are ``refs/heads/NAME``, tags ``refs/tags/NAME``; main is no ref but the stack of layers and is shown as
 ``refs/main``. Resolving what a person typed (``REV~2``, prefixes, ``@``) is in ``revision``.
 
-A name is valid when ``git check-ref-format --branch`` would take it, is at most 200 bytes of UTF-8, and cannot be mistaken
-for another form of revision: it is not ``main``, ``HEAD`` or ``refs``, does not begin with ``-`` or ``@``, is not ``L`` and digits, and is not
-6 to 64 hex digits.
+A name is valid when ``git check-ref-format --branch`` would take it, is at most 200 bytes of UTF-8, and cannot be
+mistaken for another form of revision: it is not ``main``, ``HEAD`` or ``refs``, does not begin with ``-`` or ``@``, is
+not ``L`` and digits, and is not 6 to 64 hex digits.
 """
 
 from __future__ import annotations

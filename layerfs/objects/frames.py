@@ -67,7 +67,7 @@ class FrameHead(NamedTuple):
     codec: int
     raw_length: int
     stored_length: int
-    count: int
+    objects: int
     payload_start: int
     total: int
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -31,9 +31,10 @@ from xxhash import xxh3_64_intdigest
 
 from layerfs.atomicfile import storage_errors
 from layerfs.errors import StoreDamaged
+from layerfs.ids import ObjectId
 from layerfs.objects import frames
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
-from layerfs.objects.packs import HEADER_BYTES, ScannedFrame
+from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
 
 MAGIC = b"LFINDEX1"
 PREFIX_BYTES = 16
@@ -63,29 +64,45 @@ def frame_places(scanned: ScannedFrame) -> list[tuple[bytes, Place]]:
     ]
 
 
-def encode_index(rows: Iterable[tuple[bytes, Place]], pack_length: int) -> bytes:
-    """Return the ``.idx`` bytes of a pack; of an object that lies in it twice the first place counts."""
-    places: dict[bytes, Place] = {}
-    for prefix, place in rows:
-        places.setdefault(prefix, place)
-    ordered = sorted(places)
-    fanout = [0] * 256
-    for prefix in ordered:
-        fanout[prefix[0]] += 1
-    total = 0
-    for byte in range(256):
-        total += fanout[byte]
-        fanout[byte] = total
-    pack_place = PLACE.pack
-    body = b"".join(
-        (
-            HEADER.pack(MAGIC, pack_length, len(ordered)),
-            FANOUT.pack(*fanout),
-            b"".join(ordered),
-            b"".join([pack_place(*places[prefix]) for prefix in ordered]),
+class IndexBuilder:
+    """Collects the rows of a pack while it is written; of an object that lies in it twice the first place counts."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, prefix: bytes, place: tuple[int, int, int, int]) -> None:
+        """Add one object."""
+        self._places.setdefault(prefix, PLACE.pack(*place))
+
+    def add_frame(self, offset: int, objects: Iterable[tuple[int, ObjectId, int]]) -> None:
+        """Add the objects (kind, id, length) of a frame at ``offset``, in its order."""
+        places = self._places
+        pack_place = PLACE.pack
+        start = 0
+        for kind, oid, length in objects:
+            if kind != Kind.MOVE:
+                places.setdefault(oid[:PREFIX_BYTES], pack_place(offset, start, length, kind))
+            start += length
+
+    def encode(self, pack_length: int) -> bytes:
+        """Return the ``.idx`` bytes of a pack of this length."""
+        places = self._places
+        ordered = sorted(places)
+        fanout = [0] * 256
+        for prefix in ordered:
+            fanout[prefix[0]] += 1
+        body = b"".join(
+            (
+                HEADER.pack(MAGIC, pack_length, len(ordered)),
+                FANOUT.pack(*accumulate(fanout)),
+                b"".join(ordered),
+                b"".join([places[prefix] for prefix in ordered]),
+            )
         )
-    )
-    return body + CHECKSUM.pack(xxh3_64_intdigest(body))
+        return body + CHECKSUM.pack(xxh3_64_intdigest(body))
 
 
 class PackIndex:
@@ -189,3 +206,16 @@ def map_index(descriptor: int, pack_length: int) -> PackIndex:
     except StoreDamaged:
         data.close()
         raise
+
+
+def scan_index(descriptor: int, pack_length: int) -> PackIndex:
+    """Return the index of a pack made by scanning it; raise StoreDamaged unless it is whole to the last byte."""
+    builder = IndexBuilder()
+    end = HEADER_BYTES
+    for scanned in scan_frames(descriptor, HEADER_BYTES, pack_length):
+        for prefix, place in frame_places(scanned):
+            builder.add(prefix, place)
+        end = scanned.end
+    if end != pack_length:
+        raise StoreDamaged(f"pack is damaged at offset {end}")
+    return PackIndex(builder.encode(pack_length), pack_length)

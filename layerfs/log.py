@@ -1,0 +1,363 @@
+"""The log: the open pack, its batches, and the state the database derives from them.
+
+Owns appending a batch with its move, sealing the open pack, and bringing a database up to date after a crash, a power
+loss or its own loss. All of it happens inside the lane. The order of writes, and what a crash between each two leaves:
+
+Commit of a batch
+  1. *write* frames and move frame at the end of the open pack. After a crash: a torn tail, no whole move beyond the
+     database's length; the next to enter the lane truncates it. Nothing was acknowledged.
+  2. *fdatasync*. After a crash the batch may be whole: it is replayed, complete, though it was not acknowledged.
+  3. *one SQLite transaction*: index rows, refs, layers, reflog, workspaces, sequence and length. Acknowledged. After a
+     power loss WAL with ``synchronous=NORMAL`` may have forgotten it; the pack has not, and it is replayed.
+  If a step fails instead (no space, I/O error) the pack is truncated to its old length, so nothing is published; if even
+  that fails the handle refuses to write again, and the next process finds either the whole batch or a torn tail.
+
+Bulk pack (outside the lane, before 1): pack synced, index synced, both named, directory synced. After a crash before the
+  move it is a pack nobody registered, which :func:`~layerfs.objects.bulk.sweep` removes when its lock is free.
+
+Sealing the open pack N, between two batches
+  a. write ``N.idx`` (temporary, sync, rename, sync directory). *The index of the open pack exists only if a seal has
+     begun*; whoever enters the lane and sees it finishes the seal before anything else.
+  b. write the header of the next log pack under a temporary name, sync, name it M, sync directory. M names N as its
+     predecessor, so it is found even by a database that has forgotten everything since.
+  c. one SQLite transaction: N is sealed, its index rows go, M is open.
+  After a crash before b the seal is done again; after b, M is found and c is done.
+
+Replay runs the same code for one missing move or for all of them: from the open pack and the length the database knows,
+apply whole batches; if the pack has an index go on with its successor. A rebuild starts with an empty database at the
+first log pack. Bytes beyond the last whole batch are a torn tail only if no whole move more than one step ahead lies
+behind them: only the last batch can be unacknowledged, so anything else is damage and is reported, never cut off. A tail
+that holds one whole move is kept in ``tmp/`` before it is cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from layerfs.atomicfile import Files
+from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
+from layerfs.metadb import MetaDb, PackRow
+from layerfs.objects import packs
+from layerfs.objects.batch import Group
+from layerfs.objects.frames import FrameObject, encode_frame, read_objects
+from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.moves import Move, decode_move, encode_move
+from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
+from layerfs.refs import apply_move
+
+SEAL_BYTES = 32 * 1024 * 1024
+LOG_TEMPORARY = b".log-new"
+TORN_PREFIX = b"torn-"
+
+OpenRowValues = tuple[bytes, int, int, int, int]
+
+
+class Unfinished(NamedTuple):
+    """Why the state on disk is not the state in the database."""
+
+    tail_bytes: int
+    seal_begun: bool
+
+
+class Log:
+    """The log of one store. Every method but :meth:`unfinished` must run inside the lane."""
+
+    def __init__(
+        self, files: Files, packs_fd: int, scratch_fd: int, store_id: bytes, seal_bytes: int = SEAL_BYTES
+    ) -> None:
+        self._files = files
+        self._packs_fd = packs_fd
+        self._scratch_fd = scratch_fd
+        self._store_id = store_id
+        self._seal_bytes = seal_bytes
+        self._open: tuple[int, int] | None = None
+        self._poisoned = False
+        self.notes: list[str] = []
+
+    def close(self) -> None:
+        """Close the open pack."""
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def start(self) -> int:
+        """Create the first log pack of a new store; return its number."""
+        return self._new_pack(1, 0)
+
+    def unfinished(self, db: MetaDb) -> Unfinished | None:
+        """Return what a crash may have left (or a live writer is doing right now); None is the usual answer."""
+        state = db.state()
+        length = os.fstat(self._descriptor(state.open_pack)).st_size
+        begun = _exists(self._packs_fd, packs.index_file(state.open_pack))
+        if length == state.open_length and not begun:
+            return None
+        return Unfinished(length - state.open_length, begun)
+
+    def append(self, db: MetaDb, groups: Sequence[Group], move: Move) -> None:
+        """Commit a batch: after this returns the move is durable and true."""
+        if self._poisoned:
+            raise StoreIoFailed("an earlier write to this store failed", "open it again")
+        state = db.state()
+        if move.sequence != state.sequence + 1:
+            raise RuntimeError("moves are numbered without gaps")
+        descriptor = self._descriptor(state.open_pack)
+        offset = state.open_length
+        parts: list[bytes] = []
+        rows: list[OpenRowValues] = []
+        for group in groups:
+            assert group.frame is not None
+            start = 0
+            for kind, oid, length in group.listed():
+                rows.append((oid[:PREFIX_BYTES], offset, start, length, kind))
+                start += length
+            parts.append(group.frame)
+            offset += len(group.frame)
+        payload = encode_move(move)
+        parts.append(encode_frame([(Kind.MOVE, object_id(Kind.MOVE, payload), payload)], None))
+        data = b"".join(parts)
+        end = state.open_length + len(data)
+        try:
+            self._files.write(descriptor, data, state.open_length)
+            self._files.sync(descriptor)
+            with db.transaction():
+                db.add_open(rows)
+                apply_move(db, move)
+                db.set_state(move.sequence, state.open_pack, end)
+        except BaseException:
+            self._take_back(db, descriptor, state.open_length, move.sequence)
+            raise
+        if end >= self._seal_bytes:
+            try:
+                self.seal(db)
+            except NoSpace as error:
+                self.notes.append(f"open pack is not sealed yet: {error.message}")
+
+    def _take_back(self, db: MetaDb, descriptor: int, length: int, sequence: int) -> None:
+        """Cut off a batch whose commit failed, unless the transaction has made it true all the same."""
+        self._poisoned = True
+        if db.state().sequence < sequence:
+            self._files.truncate(descriptor, length)
+            self._files.sync(descriptor)
+        self._poisoned = False
+
+    def seal(self, db: MetaDb) -> None:
+        """Make the open pack a sealed one and start the next."""
+        state = db.state()
+        descriptor = self._descriptor(state.open_pack)
+        builder = IndexBuilder()
+        for row in db.open_rows():
+            builder.add(row.prefix, row[1:])
+        self._files.replace(self._packs_fd, packs.index_file(state.open_pack), builder.encode(state.open_length))
+        self._files.sync(descriptor)
+        self._switch(db, self._new_pack(state.sequence + 1, state.open_pack))
+
+    def _switch(self, db: MetaDb, successor: int) -> None:
+        with db.transaction():
+            state = db.state()
+            db.add_pack(PackRow(state.open_pack, packs.LOG, state.sequence))
+            db.clear_open()
+            db.set_state(state.sequence, successor, packs.HEADER_BYTES)
+
+    def recover(self, db: MetaDb) -> int:
+        """Apply every whole batch the database does not know, cut off a torn tail, finish a seal; return the moves."""
+        applied = 0
+        while True:
+            state = db.state()
+            descriptor = self._descriptor(state.open_pack)
+            begun = _exists(self._packs_fd, packs.index_file(state.open_pack))
+            successor = self._successor(state.open_pack, state.sequence) if begun else None
+            applied += self._replay(db, descriptor, successor is not None)
+            if not begun:
+                return applied
+            if successor is None:
+                self.seal(db)
+                return applied
+            self._mend_index(descriptor, state.open_pack)
+            self._switch(db, successor)
+
+    def _replay(self, db: MetaDb, descriptor: int, has_successor: bool) -> int:
+        state = db.state()
+        length = os.fstat(descriptor).st_size
+        name = packs.pack_name(state.open_pack)
+        if length < state.open_length:
+            raise StoreDamaged(
+                f"pack {name} is {length} bytes long, {state.open_length} are acknowledged",
+                "'layerfs fsck --repair' saves what is whole",
+            )
+        applied = 0
+        end = state.open_length
+        for batch in _batches(descriptor, state.open_length, length):
+            if batch.move.sequence != state.sequence + 1 + applied:
+                raise StoreDamaged(f"pack {name} holds move {batch.move.sequence} out of order at {end}")
+            with db.transaction():
+                db.add_open(batch.rows)
+                apply_move(db, batch.move)
+                db.set_state(batch.move.sequence, state.open_pack, batch.end)
+            applied += 1
+            end = batch.end
+        if end < length:
+            self._cut_tail(descriptor, name, end, length, state.sequence + applied, has_successor)
+        return applied
+
+    def _cut_tail(
+        self, descriptor: int, name: str, end: int, length: int, sequence: int, has_successor: bool
+    ) -> None:
+        behind = [
+            move
+            for found in packs.find_frame(descriptor, end, length)
+            for move in _moves(found)
+            if move.sequence > sequence
+        ]
+        if has_successor or any(move.sequence > sequence + 1 for move in behind):
+            raise StoreDamaged(
+                f"pack {name} is damaged at offset {end}, with acknowledged moves behind it",
+                "'layerfs fsck --repair' saves what is whole",
+            )
+        if behind:
+            kept = TORN_PREFIX + name.encode("ascii") + b"-%d" % end
+            tail = packs.read_exactly(descriptor, end, length - end, "reading a torn tail")
+            self._files.replace(self._scratch_fd, kept, tail)
+        self._files.truncate(descriptor, end)
+        self._files.sync(descriptor)
+        self.notes.append(f"cut {length - end} bytes of an unfinished batch off pack {name}")
+
+    def _mend_index(self, descriptor: int, number: int) -> None:
+        """Write the index of a sealed pack again if it is not the index of this pack."""
+        length = os.fstat(descriptor).st_size
+        index = self._files.open(self._packs_fd, packs.index_file(number))
+        try:
+            mapped = map_index(index, length)
+            mapped.verify()
+            mapped.close()
+        except StoreDamaged:
+            self._files.replace(self._packs_fd, packs.index_file(number), build_index(descriptor, length))
+        finally:
+            os.close(index)
+
+    def _successor(self, number: int, sequence: int) -> int | None:
+        """Return the log pack that follows pack ``number``."""
+        found = [
+            candidate for candidate, header in log_packs(self._files, self._packs_fd) if header.previous == number
+        ]
+        if len(found) > 1:
+            raise StoreDamaged(f"pack {packs.pack_name(number)} has two successors")
+        return found[0] if found else None
+
+    def _new_pack(self, first_sequence: int, previous: int) -> int:
+        descriptor = self._files.create(self._packs_fd, LOG_TEMPORARY, exclusive=False)
+        try:
+            self._files.truncate(descriptor, 0)
+            number = max((number for number in _numbers(self._packs_fd)), default=0) + 1
+            while True:
+                header = packs.PackHeader(packs.LOG, self._store_id, number, first_sequence, previous)
+                self._files.write(descriptor, packs.encode_header(header), 0)
+                self._files.sync(descriptor)
+                try:
+                    self._files.rename_new(self._packs_fd, LOG_TEMPORARY, packs.pack_file(number))
+                    break
+                except FileExistsError:
+                    number += 1
+        finally:
+            os.close(descriptor)
+        self._files.sync_directory(self._packs_fd)
+        return number
+
+    def _descriptor(self, number: int) -> int:
+        if self._open is not None and self._open[0] == number:
+            return self._open[1]
+        self.close()
+        try:
+            descriptor = self._files.open(self._packs_fd, packs.pack_file(number), write=True)
+        except FileNotFoundError:
+            raise StoreDamaged(
+                f"open pack {packs.pack_name(number)} is missing", "'layerfs fsck --repair' saves what is whole"
+            ) from None
+        self._open = (number, descriptor)
+        return descriptor
+
+
+class LoggedBatch(NamedTuple):
+    """A whole batch found in a log pack."""
+
+    move: Move
+    rows: list[OpenRowValues]
+    end: int
+
+
+def _batches(descriptor: int, offset: int, length: int) -> Iterator[LoggedBatch]:
+    """Yield whole batches from ``offset`` on; stops where no whole one follows."""
+    rows: list[OpenRowValues] = []
+    for found in packs.scan_frames(descriptor, offset, length):
+        moves = _moves(found)
+        if moves:
+            yield LoggedBatch(moves[0], rows, found.end)
+            rows = []
+        else:
+            rows.extend((prefix, *place) for prefix, place in frame_places(found))
+
+
+def read_moves(descriptor: int, length: int) -> Iterator[tuple[int, Move]]:
+    """Yield (offset of the end, move) of every whole batch of a log pack."""
+    for batch in _batches(descriptor, packs.HEADER_BYTES, length):
+        yield batch.end, batch.move
+
+
+def _moves(found: packs.ScannedFrame) -> list[Move]:
+    """Return the move a frame holds: a move frame is stored as is and holds nothing else."""
+    rows = read_objects(found.frame, found.head)
+    if rows[0].kind != Kind.MOVE:
+        return []
+    return [_verified_move(found, rows)]
+
+
+def _verified_move(found: packs.ScannedFrame, rows: list[FrameObject]) -> Move:
+    start = found.head.payload_start
+    payload = found.frame[start : start + found.head.stored_length]
+    if len(rows) != 1 or found.head.raw_length != len(payload) or object_id(Kind.MOVE, payload) != rows[0].oid:
+        raise StoreDamaged(f"move frame at {found.offset} does not verify")
+    return decode_move(payload)
+
+
+def build_index(descriptor: int, length: int) -> bytes:
+    """Return the index of a pack, made by scanning it."""
+    builder = IndexBuilder()
+    for found in packs.scan_frames(descriptor, packs.HEADER_BYTES, length):
+        for prefix, place in frame_places(found):
+            builder.add(prefix, place)
+    return builder.encode(length)
+
+
+def log_packs(files: Files, packs_fd: int) -> Iterator[tuple[int, packs.PackHeader]]:
+    """Yield number and header of every readable log pack."""
+    for number in sorted(_numbers(packs_fd)):
+        descriptor = files.open(packs_fd, packs.pack_file(number))
+        try:
+            header = packs.read_header(descriptor)
+        except StoreDamaged:
+            continue
+        finally:
+            os.close(descriptor)
+        if header.role == packs.LOG and header.number == number:
+            yield number, header
+
+
+def first_log_pack(files: Files, packs_fd: int) -> int:
+    """Return the pack with which the log begins."""
+    found = [number for number, header in log_packs(files, packs_fd) if header.first_sequence == 1]
+    if len(found) != 1:
+        raise StoreDamaged("the first log pack is missing or there are several")
+    return found[0]
+
+
+def _numbers(packs_fd: int) -> list[int]:
+    return [number for entry in os.listdir(packs_fd) if (number := packs.file_number(os.fsencode(entry)))]
+
+
+def _exists(dir_fd: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

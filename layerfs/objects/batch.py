@@ -1,0 +1,359 @@
+"""Batches: objects on their way into a store.
+
+Owns grouping, deduplication and compression of what one operation writes, all outside the lane. ``put`` hashes, asks
+whether the object is known, and appends to a group; full groups are compressed by background threads (zstd lets go of the
+GIL) and come out in the order they were filled. Chunks go 1 MiB to a frame, everything else 256 KiB, so that reading a
+tree node never costs more than that. A small batch stays in memory until ``store`` appends it to the open pack; a big one writes a
+bulk pack of its own as it goes, and what is in flight is bounded, so memory is bounded too.
+
+Invariant: nothing of a batch is visible to anybody before the move that ``store`` writes. A batch reads its own objects
+back, so trees just built can be edited before they are committed. ``put`` may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from layerfs.errors import MissingObject, StoreDamaged
+from layerfs.ids import ObjectId, short
+from layerfs.objects import frames
+from layerfs.objects.bulk import BulkPack
+from layerfs.objects.database import DecodedFrame, ObjectDatabase
+from layerfs.objects.kinds import Kind, object_id
+
+if TYPE_CHECKING:
+    from zstandard import ZstdCompressor
+
+LEVEL = 3
+CHUNK_GROUP_BYTES = 1024 * 1024
+NODE_GROUP_BYTES = 256 * 1024
+BULK_BYTES = 8 * 1024 * 1024
+BULK_OBJECTS = 2_000
+MAX_THREADS = 8
+READ_BACK_FRAMES = 16
+
+
+class Group:
+    """Objects that will share a frame, in the order they were put."""
+
+    __slots__ = ("frame", "number", "offset", "raw", "rows")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.rows: dict[ObjectId, tuple[int, bytes]] = {}
+        self.raw = 0
+        self.frame: bytes | None = None
+        self.offset = -1
+
+    def listed(self) -> list[tuple[int, ObjectId, int]]:
+        """Return (kind, id, length) of the objects, as a pack index wants them."""
+        return [(kind, oid, len(payload)) for oid, (kind, payload) in self.rows.items()]
+
+    def encode(self, compressor: ZstdCompressor) -> None:
+        """Make the frame; this is the work the threads do."""
+        rows = [(kind, oid, payload) for oid, (kind, payload) in self.rows.items()]
+        self.frame = frames.encode_frame(rows, compressor)
+
+
+class Prepared(NamedTuple):
+    """What ``store`` writes for a batch: frames for the open pack, and the number of a sealed bulk pack."""
+
+    groups: list[Group]
+    bulk: int | None
+
+
+class BatchStats(NamedTuple):
+    """What went through a batch: objects and bytes put, of these new, and what the new ones take in frames."""
+
+    put_objects: int
+    put_bytes: int
+    new_objects: int
+    new_bytes: int
+    stored_bytes: int
+
+
+class Batch:
+    """An ObjectSink, and an ObjectSource over the store and itself."""
+
+    def __init__(
+        self,
+        database: ObjectDatabase,
+        make_bulk: Callable[[], BulkPack],
+        level: int = LEVEL,
+        threads: int | None = None,
+    ) -> None:
+        self._database = database
+        self._make_bulk = make_bulk
+        self._level = level
+        self._thread_limit = threads or min(MAX_THREADS, os.cpu_count() or 1)
+        self._lock = Lock()
+        self._known: dict[ObjectId, int] = {}
+        self._live: dict[int, Group] = {}
+        self._offsets: dict[int, int] = {}
+        self._next_group = 0
+        self._chunks = self._new_group()
+        self._nodes = self._new_group()
+        self._ready: list[Group] = []
+        self._bulk: BulkPack | None = None
+        self._bulk_number: int | None = None
+        self._pipeline: _Pipeline | None = None
+        self._compressor: ZstdCompressor | None = None
+        self._read_back: OrderedDict[int, DecodedFrame] = OrderedDict()
+        self._put_objects = self._put_bytes = self._new_bytes = self._stored_bytes = 0
+        self._closed = False
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def stats(self) -> BatchStats:
+        """Return counts so far; the stored bytes are whole after :meth:`prepare`."""
+        return BatchStats(
+            self._put_objects, self._put_bytes, len(self._known), self._new_bytes, self._stored_bytes
+        )
+
+    def put(self, kind: Kind, payload: bytes | memoryview, oid: ObjectId | None = None) -> ObjectId:
+        """Store an object unless it is known; ``oid`` is its id when the caller has hashed it already."""
+        if oid is None:
+            oid = object_id(kind, payload)
+        length = len(payload)
+        with self._lock:
+            self._put_objects += 1
+            self._put_bytes += length
+            if oid in self._known or self._database.known(oid):
+                return oid
+            if self._closed:
+                raise RuntimeError("batch is closed")
+            if kind == Kind.MOVE:
+                raise ValueError("moves are written by the store only")
+            group = self._chunks if kind == Kind.CHUNK else self._nodes
+            if group.raw + length > frames.MAX_RAW:
+                group = self._close_group(group)
+            self._known[oid] = group.number
+            group.rows[oid] = (kind, payload if type(payload) is bytes else bytes(payload))
+            group.raw += length
+            self._new_bytes += length
+            limit = CHUNK_GROUP_BYTES if kind == Kind.CHUNK else NODE_GROUP_BYTES
+            if group.raw >= limit or len(group.rows) == frames.MAX_COUNT:
+                self._close_group(group)
+        return oid
+
+    def contains(self, oid: ObjectId) -> bool:
+        """Return whether the batch or the store holds an object."""
+        return self._holds(oid) or self._database.contains(oid)
+
+    def kind_of(self, oid: ObjectId) -> Kind | None:
+        """Return an object's kind, None when neither the batch nor the store has it."""
+        return self.get(oid)[0] if self._holds(oid) else self._database.kind_of(oid)
+
+    def read(self, oid: ObjectId, kind: Kind) -> bytes:
+        """Return the payload of an object of the batch or the store."""
+        if not self._holds(oid):
+            return self._database.read(oid, kind)
+        found, payload = self.get(oid)
+        if found != kind:
+            raise StoreDamaged(f"object {short(oid)} is a {found.label}, not a {kind.label}")
+        return payload
+
+    def get(self, oid: ObjectId) -> tuple[Kind, bytes]:
+        """Return kind and payload of an object of the batch or the store."""
+        with self._lock:
+            number = None if self._closed else self._known.get(oid)
+            if number is None:
+                return self._database.get(oid)
+            group = self._live.get(number)
+            row = None if group is None else group.rows.get(oid)
+            if row is not None:
+                return Kind(row[0]), row[1]
+            return self._read_bulk(number).object(oid, "bulk pack being written")
+
+    def prepare(self) -> Prepared:
+        """Finish compression and seal the bulk pack, if there is one. Call it before entering the lane.
+
+        More may be put afterwards (a merge commit made inside the lane): it goes to the open pack.
+        """
+        with self._lock:
+            for group in (self._chunks, self._nodes):
+                if group.rows:
+                    self._close_group(group)
+        if self._pipeline is not None:
+            self._pipeline.finish()
+            self._pipeline = None
+        if self._bulk is not None and self._bulk_number is None:
+            self._bulk_number = self._bulk.seal()
+        return Prepared(list(self._ready), self._bulk_number)
+
+    def applied(self) -> None:
+        """Note that a move has made the batch true; the bulk pack belongs to the store now."""
+        self._closed = True
+        self._live.clear()
+        self._ready.clear()
+        if self._bulk is not None:
+            self._bulk.release()
+
+    def close(self) -> None:
+        """Drop a batch; unless it was applied nothing of it remains."""
+        if self._pipeline is not None:
+            self._pipeline.stop()
+            self._pipeline = None
+        if not self._closed and self._bulk is not None:
+            self._bulk.abandon()
+        self._closed = True
+        self._live.clear()
+        self._read_back.clear()
+
+    def _holds(self, oid: ObjectId) -> bool:
+        return not self._closed and oid in self._known
+
+    def _new_group(self) -> Group:
+        group = Group(self._next_group)
+        self._next_group += 1
+        self._live[group.number] = group
+        return group
+
+    def _close_group(self, group: Group) -> Group:
+        """Send a group on its way (under the lock) and return its successor."""
+        successor = self._new_group()
+        if group is self._chunks:
+            self._chunks = successor
+        else:
+            self._nodes = successor
+        small = self._pipeline is None and self._new_bytes < CHUNK_GROUP_BYTES
+        if small or self._bulk_number is not None:
+            if self._compressor is None:
+                self._compressor = make_compressor(self._level)
+            group.encode(self._compressor)
+            self._emit(group)
+        else:
+            if self._pipeline is None:
+                self._pipeline = _Pipeline(self._emit, self._level, self._thread_limit)
+            self._pipeline.submit(group)
+        return successor
+
+    def _emit(self, group: Group) -> None:
+        """Take a finished group, in order (called by one thread at a time)."""
+        assert group.frame is not None
+        self._stored_bytes += len(group.frame)
+        self._ready.append(group)
+        if self._bulk_number is not None:
+            return
+        if self._bulk is None:
+            if self._new_bytes <= BULK_BYTES and len(self._known) <= BULK_OBJECTS:
+                return
+            self._bulk = self._make_bulk()
+        waiting, self._ready = self._ready, []
+        for ready in waiting:
+            assert ready.frame is not None
+            self._offsets[ready.number] = self._bulk.append(ready.frame, ready.listed())
+            del self._live[ready.number]
+
+    def _read_bulk(self, number: int) -> DecodedFrame:
+        frame = self._read_back.get(number)
+        if frame is None:
+            if self._bulk is None or number not in self._offsets:
+                raise MissingObject("object of a closed batch")
+            data = self._bulk.read(self._offsets[number])
+            frame = self._read_back[number] = self._database.decode(data, frames.read_head(data))
+            if len(self._read_back) > READ_BACK_FRAMES:
+                self._read_back.popitem(last=False)
+        else:
+            self._read_back.move_to_end(number)
+        return frame
+
+
+def make_compressor(level: int) -> ZstdCompressor:
+    """Return a compressor for frames; one thread at a time may use it."""
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=level)
+
+
+class _Pipeline:
+    """Threads that encode groups, a bounded number at a time, and hand them on in the order they came."""
+
+    def __init__(self, emit: Callable[[Group], None], level: int, threads: int) -> None:
+        self._emit = emit
+        self._level = level
+        self._limit = threads * 3
+        self._change = Condition()
+        self._todo: deque[Group] = deque()
+        self._order: deque[Group] = deque()
+        self._emitting = False
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._threads = [
+            Thread(target=self._work, name=f"layerfs-pack-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, group: Group) -> None:
+        """Queue a group; waits while too many are in flight; raises what a thread met."""
+        with self._change:
+            while len(self._order) >= self._limit and self._failure is None:
+                self._change.wait()
+            self._check()
+            self._todo.append(group)
+            self._order.append(group)
+            self._change.notify_all()
+
+    def finish(self) -> None:
+        """Wait until everything submitted was handed on, and end the threads."""
+        with self._change:
+            while (self._order or self._emitting) and self._failure is None:
+                self._change.wait()
+        self.stop()
+        self._check()
+
+    def stop(self) -> None:
+        """End the threads; what is still queued is dropped."""
+        with self._change:
+            self._stopping = True
+            self._change.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        compressor = make_compressor(self._level)
+        while True:
+            with self._change:
+                while not self._todo and not self._stopping:
+                    self._change.wait()
+                if self._stopping:
+                    return
+                group = self._todo.popleft()
+            try:
+                group.encode(compressor)
+                self._hand_on()
+            except BaseException as error:
+                with self._change:
+                    self._failure = self._failure or error
+                    self._stopping = True
+                    self._emitting = False
+                    self._change.notify_all()
+                return
+
+    def _hand_on(self) -> None:
+        """Emit finished groups from the head of the order; one thread at a time does it for all."""
+        while True:
+            with self._change:
+                if self._emitting or self._failure or not self._order or self._order[0].frame is None:
+                    return
+                self._emitting = True
+                group = self._order[0]
+            self._emit(group)
+            with self._change:
+                self._order.popleft()
+                self._emitting = False
+                self._change.notify_all()

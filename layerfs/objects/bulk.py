@@ -1,0 +1,156 @@
+"""Bulk packs: packs written outside the lane by one big batch.
+
+Owns a pack from its first byte to its name. It grows as ``.bulk-…`` in ``packs/`` under a kernel lock held by its writer,
+so that a file whose lock is free was left by a dead process and may be removed (:func:`sweep`). Sealing writes and syncs the
+pack, then its index, then gives both their number, and syncs the directory; only after that may a move name the pack. The
+lock is held until that move is true, so a sealed pack that nobody registered can be told from one about to be.
+"""
+
+from __future__ import annotations
+
+import os
+
+from layerfs.atomicfile import Files, lock_file
+from layerfs.errors import StoreDamaged
+from layerfs.ids import ObjectId
+from layerfs.objects import packs
+from layerfs.objects.packindex import IndexBuilder
+
+TEMPORARY = b".bulk-"
+TEMPORARY_INDEX = b".index-"
+
+
+class BulkPack:
+    """A pack being written. One thread at a time may append; any thread may read."""
+
+    def __init__(self, files: Files, packs_fd: int, store_id: bytes) -> None:
+        self._files = files
+        self._packs_fd = packs_fd
+        self._name, self._descriptor = _create_locked(files, packs_fd)
+        self._index = IndexBuilder()
+        self._length = packs.HEADER_BYTES
+        self.number: int | None = None
+        files.write(self._descriptor, packs.encode_header(packs.PackHeader(packs.BULK, store_id)), 0)
+
+    def append(self, frame: bytes, objects: list[tuple[int, ObjectId, int]]) -> int:
+        """Write a frame of these objects (kind, id, length); return its offset."""
+        offset = self._length
+        self._files.write(self._descriptor, frame, offset)
+        self._index.add_frame(offset, objects)
+        self._length += len(frame)
+        return offset
+
+    def read(self, offset: int) -> bytes:
+        """Return the checked frame at ``offset``."""
+        return packs.read_frame(self._descriptor, offset)[0]
+
+    def seal(self) -> int:
+        """Make the pack and its index durable under a free number and return it."""
+        self._files.sync(self._descriptor)
+        temporary = TEMPORARY_INDEX + self._name.removeprefix(TEMPORARY)
+        descriptor = self._files.create(self._packs_fd, temporary)
+        try:
+            self._files.write(descriptor, self._index.encode(self._length), 0)
+            self._files.sync(descriptor)
+            self.number = publish(self._files, self._packs_fd, self._name)
+            self._files.rename(self._packs_fd, temporary, packs.index_file(self.number))
+        except BaseException:
+            _remove_quietly(self._files, self._packs_fd, temporary)
+            raise
+        finally:
+            os.close(descriptor)
+        self._files.sync_directory(self._packs_fd)
+        return self.number
+
+    def release(self) -> None:
+        """Let go of a pack that a move has registered."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def abandon(self) -> None:
+        """Remove a pack that no move will ever name."""
+        if self._descriptor < 0:
+            return
+        if self.number is None:
+            _remove_quietly(self._files, self._packs_fd, self._name)
+        else:
+            _remove_quietly(self._files, self._packs_fd, packs.index_file(self.number))
+            _remove_quietly(self._files, self._packs_fd, packs.pack_file(self.number))
+        self.release()
+
+
+def publish(files: Files, packs_fd: int, name: bytes) -> int:
+    """Give a finished pack the next free number; several processes may do so at once."""
+    taken = [number for entry in os.listdir(packs_fd) if (number := packs.file_number(os.fsencode(entry)))]
+    number = max(taken, default=0) + 1
+    while True:
+        try:
+            files.rename_new(packs_fd, name, packs.pack_file(number))
+        except FileExistsError:
+            number += 1
+        else:
+            return number
+
+
+def sweep(files: Files, packs_fd: int, registered: set[int]) -> list[bytes]:
+    """Remove what dead writers left in ``packs/``: unfinished packs, and bulk packs that no move registered.
+
+    Called inside the lane with the numbers that the database knows, the open pack included; a file whose writer lives
+    is locked and stays. Returns the names removed.
+    """
+    removed: list[bytes] = []
+    for entry in sorted(os.listdir(packs_fd)):
+        name = os.fsencode(entry)
+        number = packs.file_number(name)
+        if number in registered or not (number or name.startswith((TEMPORARY, TEMPORARY_INDEX, b".new-", b".log-"))):
+            continue
+        try:
+            descriptor = files.open(packs_fd, name)
+        except FileNotFoundError:
+            continue
+        try:
+            if not lock_file(descriptor, wait=False):
+                continue
+            if number and not _is_bulk(descriptor):
+                continue
+            if name.startswith(TEMPORARY_INDEX) and _has_live_pack(files, packs_fd, name):
+                continue
+            if number:
+                _remove_quietly(files, packs_fd, packs.index_file(number))
+            _remove_quietly(files, packs_fd, name)
+            removed.append(name)
+        finally:
+            os.close(descriptor)
+    return removed
+
+
+def _is_bulk(descriptor: int) -> bool:
+    """Whether this is certainly a bulk pack: a log pack, or a damaged one, is never swept."""
+    try:
+        return packs.read_header(descriptor).role == packs.BULK
+    except StoreDamaged:
+        return False
+
+
+def _has_live_pack(files: Files, packs_fd: int, index_name: bytes) -> bool:
+    """Whether the process that writes this temporary index lives (its number is in the name)."""
+    process = index_name.removeprefix(TEMPORARY_INDEX).split(b"-")[0]
+    return process.isdigit() and os.path.exists(b"/proc/" + process)
+
+
+def _create_locked(files: Files, packs_fd: int) -> tuple[bytes, int]:
+    while True:
+        name = TEMPORARY + b"%d-" % os.getpid() + os.urandom(6).hex().encode("ascii")
+        descriptor = files.create(packs_fd, name)
+        lock_file(descriptor, wait=True)
+        if os.fstat(descriptor).st_nlink:
+            return name, descriptor
+        os.close(descriptor)
+
+
+def _remove_quietly(files: Files, packs_fd: int, name: bytes) -> None:
+    try:
+        files.remove(packs_fd, name)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,336 @@
+"""The object database: every object of a store, read and verified wherever it lies.
+
+Owns the set of packs as one process sees it, the cache of decoded frames, and the promise that no object is returned
+unless its bytes hash to its id. It never writes; objects get in through ``batch`` and ``store``. Another process may seal
+the open pack or add packs at any time: a miss re-reads the list of packs, once and only if the database has changed,
+before an object counts as missing, and before that is said the indexes are checked to their last byte.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from layerfs.atomicfile import Files
+from layerfs.errors import LayerfsError, MissingObject, StoreDamaged
+from layerfs.ids import ObjectId, short
+from layerfs.metadb import MetaDb
+from layerfs.objects import frames, packs
+from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.packindex import PREFIX_BYTES, PackIndex, Place, map_index, scan_index
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
+
+CACHE_BYTES = 64 * 1024 * 1024
+PREFETCH_THRESHOLD = 4
+PREFETCH_DEPTH = 4
+OPEN_LOOKUPS_BEFORE_SET = 200
+
+
+class DecodedFrame:
+    """A frame's payload and where its objects lie in it."""
+
+    __slots__ = ("payload", "rows", "verified")
+
+    def __init__(self, payload: bytes, rows: Iterable[frames.FrameObject]) -> None:
+        self.payload = payload
+        self.rows = {row.oid: row for row in rows}
+        self.verified: set[bytes] = set()
+
+    def object(self, oid: ObjectId, where: str) -> tuple[Kind, bytes]:
+        """Return one object, verified against its id (once for as long as the frame is cached)."""
+        row = self.rows.get(oid)
+        if row is None:
+            raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
+        payload = self.payload[row.start : row.start + row.length]
+        if oid not in self.verified:
+            if object_id(row.kind, payload) != oid:
+                raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
+            self.verified.add(oid)
+        return Kind(row.kind), payload
+
+
+class Located(NamedTuple):
+    """An object found: its pack's number and its place there."""
+
+    pack: int
+    place: Place
+
+
+class ObjectDatabase:
+    """An ObjectSource over all packs of a store. Safe to use from several threads."""
+
+    def __init__(self, files: Files, packs_fd: int, db: MetaDb, cache_bytes: int = CACHE_BYTES) -> None:
+        self._files = files
+        self._packs_fd = packs_fd
+        self._db = db
+        self._lock = allocate_lock()
+        self._descriptors: dict[int, int] = {}
+        self._indexes: dict[int, PackIndex] = {}
+        self._sealed: list[int] = []
+        self._seen = -1
+        self._cache: OrderedDict[tuple[int, int], DecodedFrame] = OrderedDict()
+        self._cache_bytes = cache_bytes
+        self._cached = 0
+        self._decompressors: list[ZstdDecompressor] = []
+        self._open_lookups = 0
+        self._open_prefixes: set[bytes] | None = None
+        self.notes: list[str] = []
+        self.refresh()
+
+    def close(self) -> None:
+        """Close every pack and index."""
+        for index in self._indexes.values():
+            index.close()
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._indexes.clear()
+        self._descriptors.clear()
+        self._cache.clear()
+
+    def refresh(self) -> None:
+        """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
+        self._seen = self._db.change_counter()
+        self._sealed = [row.number for row in reversed(self._db.packs())]
+        self._open_prefixes = None
+        self._open_lookups = 0
+
+    def read(self, oid: ObjectId, kind: Kind) -> bytes:
+        """Return the payload of an object of a known kind."""
+        found, payload = self.get(oid)
+        if found != kind:
+            raise StoreDamaged(f"object {short(oid)} is a {found.label}, not a {kind.label}")
+        return payload
+
+    def get(self, oid: ObjectId) -> tuple[Kind, bytes]:
+        """Return kind and payload; raise MissingObject."""
+        located = self._locate(oid)
+        return self._frame(located.pack, located.place.frame).object(oid, _where(located))
+
+    def find(self, oid: ObjectId) -> tuple[Kind, bytes] | None:
+        """Return kind and payload, None for an object that is not there."""
+        try:
+            return self.get(oid)
+        except MissingObject:
+            return None
+
+    def contains(self, oid: ObjectId) -> bool:
+        """Return whether the store holds an object of this id."""
+        return self._lookup_fresh(oid) is not None
+
+    def kind_of(self, oid: ObjectId) -> Kind | None:
+        """Return an object's kind as the index has it, without reading it; None when it is not there."""
+        located = self._lookup_fresh(oid)
+        return None if located is None else Kind(located.place.kind)
+
+    def known(self, oid: ObjectId) -> bool:
+        """Return whether the object is surely there; a recent one may be overlooked. For writers: cheap."""
+        prefix = oid[:PREFIX_BYTES]
+        for number in self._sealed:
+            if self._index(number).find(prefix) is not None:
+                return True
+        if self._open_prefixes is None:
+            if self._open_lookups < OPEN_LOOKUPS_BEFORE_SET:
+                self._open_lookups += 1
+                return self._db.find_open(prefix) is not None
+            self._open_prefixes = {row.prefix for row in self._db.open_rows()}
+        return prefix in self._open_prefixes
+
+    def locate(self, oid: ObjectId) -> Located:
+        """Return where an object lies; raise MissingObject."""
+        return self._locate(oid)
+
+    def read_many(self, oids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, Kind, bytes]]:
+        """Yield the objects in the order of the packs, each once, decoding each frame once and ahead of the reader."""
+        wanted: dict[tuple[int, int], list[ObjectId]] = {}
+        for oid in dict.fromkeys(oids):
+            located = self._locate(oid)
+            wanted.setdefault((located.pack, located.place.frame), []).append(oid)
+        order = sorted(wanted)
+        for (pack, offset), frame in self._decoded(order):
+            where = f"pack {packs.pack_name(pack)}, frame at {offset}"
+            for oid in sorted(wanted[pack, offset], key=lambda oid: _start(frame, oid)):
+                kind, payload = frame.object(oid, where)
+                yield oid, kind, payload
+
+    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], DecodedFrame]]:
+        if len(order) < PREFETCH_THRESHOLD:
+            for at in order:
+                yield at, self._frame(*at)
+            return
+        from concurrent.futures import Future, ThreadPoolExecutor
+
+        with ThreadPoolExecutor(2, "layerfs-read") as pool:
+            ahead: list[Future[DecodedFrame]] = []
+            try:
+                for number, at in enumerate(order):
+                    while len(ahead) < PREFETCH_DEPTH and number + len(ahead) < len(order):
+                        ahead.append(pool.submit(self._read_frame, *order[number + len(ahead)]))
+                    yield at, ahead.pop(0).result()
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def resolve_prefix(self, hex_prefix: str, kind: Kind | None = None, limit: int = 100) -> list[ObjectId]:
+        """Return the ids (of one kind) that begin with these hex digits, in id order, at most ``limit``."""
+        digits = hex_prefix.lower()
+        if len(digits) > 64 or any(digit not in "0123456789abcdef" for digit in digits):
+            return []
+        self._refresh_if_changed()
+        found: set[ObjectId] = set()
+        for pack, place in self._starting_with(digits):
+            if kind is not None and place.kind != kind:
+                continue
+            for row in self._frame(pack, place.frame).rows.values():
+                if row.start == place.start and row.kind == place.kind and row.oid.hex().startswith(digits):
+                    found.add(row.oid)
+            if len(found) >= limit:
+                break
+        return sorted(found)
+
+    def _starting_with(self, digits: str) -> Iterator[tuple[int, Place]]:
+        for number in self._sealed:
+            for place in self._index(number).starting_with(digits):
+                yield number, place
+        low = bytes.fromhex(digits[:32].ljust(32, "0"))
+        high = bytes.fromhex(digits[:32].ljust(32, "f"))
+        for open_pack, row in self._db.find_open_range(low, high):
+            yield open_pack, Place(row.frame, row.start, row.length, row.kind)
+
+    def pack_numbers(self) -> list[int]:
+        """Return the sealed packs, newest first."""
+        return list(self._sealed)
+
+    def index(self, number: int) -> PackIndex:
+        """Return the index of a sealed pack."""
+        return self._index(number)
+
+    def pack_descriptor(self, number: int) -> int:
+        """Return an open descriptor of a pack, owned by the database."""
+        return self._descriptor(number)
+
+    def _locate(self, oid: ObjectId) -> Located:
+        located = self._lookup_fresh(oid)
+        if located is not None:
+            return located
+        for number in self._sealed:
+            try:
+                self._index(number).verify()
+            except StoreDamaged as error:
+                raise StoreDamaged(
+                    f"object {short(oid)} is not found, and the index of pack {packs.pack_name(number)} is damaged",
+                    "'layerfs fsck --repair' rebuilds it",
+                ) from error
+        raise MissingObject(f"no such object: {oid.hex()}")
+
+    def _lookup_fresh(self, oid: ObjectId) -> Located | None:
+        located = self._lookup(oid)
+        if located is None and self._refresh_if_changed():
+            located = self._lookup(oid)
+        return located
+
+    def _refresh_if_changed(self) -> bool:
+        if self._db.change_counter() == self._seen:
+            return False
+        self.refresh()
+        return True
+
+    def _lookup(self, oid: ObjectId) -> Located | None:
+        prefix = oid[:PREFIX_BYTES]
+        for number in self._sealed:
+            place = self._index(number).find(prefix)
+            if place is not None:
+                return Located(number, place)
+        found = self._db.find_open(prefix)
+        if found is None:
+            return None
+        open_pack, row = found
+        return Located(open_pack, Place(row.frame, row.start, row.length, row.kind))
+
+    def _descriptor(self, number: int) -> int:
+        descriptor = self._descriptors.get(number)
+        if descriptor is None:
+            with self._lock:
+                descriptor = self._descriptors.get(number)
+                if descriptor is None:
+                    try:
+                        descriptor = self._files.open(self._packs_fd, packs.pack_file(number))
+                    except FileNotFoundError:
+                        raise StoreDamaged(f"pack {packs.pack_name(number)} is missing") from None
+                    self._descriptors[number] = descriptor
+        return descriptor
+
+    def _index(self, number: int) -> PackIndex:
+        index = self._indexes.get(number)
+        if index is None:
+            pack = self._descriptor(number)
+            with self._lock:
+                index = self._indexes.get(number)
+                if index is None:
+                    index = self._indexes[number] = self._load_index(number, pack)
+        return index
+
+    def _load_index(self, number: int, pack: int) -> PackIndex:
+        """Map the index; without a usable one the pack is scanned, which is slow and is noted, but right."""
+        length = os.fstat(pack).st_size
+        try:
+            descriptor = self._files.open(self._packs_fd, packs.index_file(number))
+            try:
+                return map_index(descriptor, length)
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, StoreDamaged) as error:
+            why = error.message if isinstance(error, LayerfsError) else "pack index is missing"
+            self.notes.append(f"pack {packs.pack_name(number)} is read without its index: {why}")
+            return scan_index(pack, length)
+
+    def _frame(self, pack: int, offset: int) -> DecodedFrame:
+        key = (pack, offset)
+        with self._lock:
+            frame = self._cache.get(key)
+            if frame is not None:
+                self._cache.move_to_end(key)
+                return frame
+        frame = self._read_frame(pack, offset)
+        with self._lock:
+            if key not in self._cache:
+                self._cache[key] = frame
+                self._cached += len(frame.payload)
+                while self._cached > self._cache_bytes and len(self._cache) > 1:
+                    _, old = self._cache.popitem(last=False)
+                    self._cached -= len(old.payload)
+        return frame
+
+    def _read_frame(self, pack: int, offset: int) -> DecodedFrame:
+        try:
+            frame, head = packs.read_frame(self._descriptor(pack), offset)
+            return self.decode(frame, head)
+        except StoreDamaged as error:
+            where = f"pack {packs.pack_name(pack)}, frame at {offset}"
+            raise StoreDamaged(f"{error.message} ({where})", "'layerfs fsck' names what is affected") from error
+
+    def decode(self, frame: bytes, head: frames.FrameHead) -> DecodedFrame:
+        """Decode a checked frame."""
+        try:
+            decompressor = self._decompressors.pop()
+        except IndexError:
+            import zstandard
+
+            decompressor = zstandard.ZstdDecompressor()
+        try:
+            return DecodedFrame(frames.read_payload(frame, head, decompressor), frames.read_objects(frame, head))
+        finally:
+            self._decompressors.append(decompressor)
+
+
+def _where(located: Located) -> str:
+    return f"pack {packs.pack_name(located.pack)}, frame at {located.place.frame}"
+
+
+def _start(frame: DecodedFrame, oid: ObjectId) -> int:
+    row = frame.rows.get(oid)
+    return -1 if row is None else row.start

@@ -1,0 +1,424 @@
+"""The store: one directory that holds an environment's whole history, opened.
+
+Owns the life of a store (create, open, close), the lane in which pointers move, and batches. It joins the parts: ``log``
+writes and replays moves, ``metadb`` holds their outcome, ``refs`` reads it, ``objects`` reads packs. The order of writes
+and what each crash leaves is documented in ``log``. Opening costs a few system calls and no scan: if the open pack is
+longer than the database says, somebody is writing right now or died doing so, and only then is the lane tried.
+
+Names in the directory, all 0700 or 0600: ``format``, ``lane.lock``, ``gate.lock``, ``meta.db``, ``packs/``, ``tmp/``,
+``cache/``, ``workspaces/``, ``mnt/``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from layerfs import storeformat
+from layerfs.atomicfile import Files, storage_errors
+from layerfs.errors import (
+    AlreadyExists,
+    Busy,
+    LayerfsError,
+    MissingObject,
+    NotAStore,
+    Refused,
+    StoreDamaged,
+    quote,
+)
+from layerfs.ids import ObjectId, short
+from layerfs.lane import DEFAULT_TIMEOUT, LaneLock
+from layerfs.log import SEAL_BYTES, Log, first_log_pack
+from layerfs.metadb import DATABASE_FILE, MetaDb, State
+from layerfs.objects import packs
+from layerfs.objects.batch import LEVEL, Batch
+from layerfs.objects.bulk import BulkPack, sweep
+from layerfs.objects.database import ObjectDatabase
+from layerfs.objects.kinds import Kind
+from layerfs.objects.moves import LayerAdd, Move, Op, PackAdd, RefSet
+from layerfs.refs import Refs, check_ops, check_ref_names
+from layerfs.storeformat import DURABLE, StoreFormat
+
+PACKS = b"packs"
+SCRATCH = b"tmp"
+DIRECTORIES = (PACKS, SCRATCH, b"cache", b"workspaces", b"mnt")
+Clock = Callable[[], int]
+
+
+class Lane:
+    """What may be done while the lane is held: read fresh pointers and apply moves."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.refs = store.refs
+
+    def apply(
+        self, batch: Batch | None, ops: Sequence[Op], actor: str = "", time_ns: int | None = None
+    ) -> int:
+        """Make a batch and the operations durable and true, all or nothing; return the move's sequence.
+
+        An operation whose ``old`` is not the value found raises ExpectationFailed and nothing happens. ``batch`` may be
+        None when only pointers move; it cannot be used again afterwards.
+        """
+        return self._store._apply(batch, ops, actor, time_ns)
+
+
+class Store:
+    """An open store. Close it, or use it in a ``with`` statement."""
+
+    def __init__(
+        self, path: bytes, root_fd: int, fmt: StoreFormat, files: Files, clock: Clock, seal_bytes: int
+    ) -> None:
+        self.path = path
+        self.format = fmt
+        self.files = files
+        self._clock = clock
+        self._root_fd = root_fd
+        self._database: MetaDb | None = None
+        self._objects: ObjectDatabase | None = None
+        self.notes: list[str] = []
+        self._packs_fd = self._directory(PACKS)
+        try:
+            self._scratch_fd = self._directory(SCRATCH)
+        except BaseException:
+            os.close(self._packs_fd)
+            raise
+        self._lane = LaneLock(files, root_fd)
+        self._log = Log(files, self._packs_fd, self._scratch_fd, fmt.store_id, seal_bytes)
+
+    @classmethod
+    def create(
+        cls,
+        path: bytes,
+        *,
+        source: bytes | None = None,
+        durability: str = DURABLE,
+        allow_remote: bool = False,
+        clock: Clock = time.time_ns,
+        files: Files | None = None,
+        seal_bytes: int = SEAL_BYTES,
+    ) -> Store:
+        """Make a new store in ``path``, which must be absent or an empty directory, and open it.
+
+        The ``format`` file is written last, so a directory in which creation stopped is no store and may be tried again.
+        """
+        kind = storeformat.check_file_system(path, allow_remote)
+        files = files or Files(durable=durability == DURABLE)
+        root_fd = _make_root(files, path)
+        try:
+            files.owner = storeformat.check_owner(path, root_fd)
+            fmt = StoreFormat(storeformat.VERSION, os.urandom(16), clock(), source, durability)
+            if _is_entry(root_fd, storeformat.FORMAT_FILE):
+                raise AlreadyExists(f"there is a store already in {quote(path)}")
+            _clear_unfinished(files, root_fd, path)
+            for name in DIRECTORIES:
+                files.make_directory(name, root_fd)
+            self = cls(path, root_fd, fmt, files, clock, seal_bytes)
+        except BaseException:
+            os.close(root_fd)
+            raise
+        try:
+            number = self._log.start()
+            self._make_database(State(fmt.store_id, 0, number, packs.HEADER_BYTES)).close()
+            files.replace(root_fd, storeformat.FORMAT_FILE, storeformat.encode_format(fmt))
+            _sync_parent(files, path)
+            self._attach()
+            if kind == "overlay":
+                self.notes.append("store lies on overlayfs: the overlay engine is not available in it")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @classmethod
+    def open(
+        cls,
+        path: bytes,
+        *,
+        clock: Clock = time.time_ns,
+        files: Files | None = None,
+        seal_bytes: int = SEAL_BYTES,
+        attach: bool = True,
+    ) -> Store:
+        """Open an existing store; ``attach=False`` leaves the database alone, for :meth:`rebuild_database`."""
+        files = files or Files()
+        try:
+            root_fd = files.open_directory(path)
+        except FileNotFoundError:
+            raise NotAStore(f"cannot open store {quote(path)}: no such directory") from None
+        except LayerfsError as error:
+            raise _cannot_open(path, error) from error
+        try:
+            files.owner = storeformat.check_owner(path, root_fd)
+            fmt = storeformat.read_format(files, root_fd, path)
+            files.durable = fmt.durability == DURABLE
+            self = cls(path, root_fd, fmt, files, clock, seal_bytes)
+        except BaseException:
+            os.close(root_fd)
+            raise
+        if attach:
+            try:
+                self._attach()
+                self._recover_if_free()
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close everything; a store may be closed twice."""
+        self._detach()
+        self._log.close()
+        for descriptor in (self._packs_fd, self._scratch_fd, self._root_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._root_fd = self._packs_fd = self._scratch_fd = -1
+
+    @property
+    def db(self) -> MetaDb:
+        """The pointer database."""
+        if self._database is None:
+            raise RuntimeError("the store is not attached to its database")
+        return self._database
+
+    @property
+    def objects(self) -> ObjectDatabase:
+        """The object database."""
+        if self._objects is None:
+            raise RuntimeError("the store is not attached to its database")
+        return self._objects
+
+    @property
+    def refs(self) -> Refs:
+        """The pointers as they are now."""
+        return Refs(self.db)
+
+    def batch(self, level: int = LEVEL, threads: int | None = None) -> Batch:
+        """Start a batch of objects."""
+        return Batch(self.objects, self._make_bulk, level, threads)
+
+    @contextmanager
+    def lane(self, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Lane]:
+        """Hold the lane; wait at most ``timeout`` seconds for it, then raise Busy."""
+        self._lane.enter(timeout)
+        try:
+            self._recover()
+            yield Lane(self)
+        finally:
+            self._lane.leave()
+
+    def seal_open_pack(self) -> None:
+        """Seal the open pack now (before a copy or a repack)."""
+        with self.lane():
+            if self.db.state().open_length > packs.HEADER_BYTES:
+                self._log.seal(self.db)
+                self.objects.refresh()
+
+    def rebuild_database(self) -> int:
+        """Make the database anew from the packs alone; return how many moves were replayed.
+
+        The old one, if any, is replaced only when the new one is complete. What is not in the packs is lost: the layer
+        cache, which is rebuilt by use.
+        """
+        self._lane.enter()
+        try:
+            name = b".rebuild.db"
+            _remove_database(self.files, self._root_fd, name)
+            first = first_log_pack(self.files, self._packs_fd)
+            fresh = self._make_database(State(self.format.store_id, 0, first, packs.HEADER_BYTES), name)
+            try:
+                self._log.recover(fresh)
+                replayed = fresh.state().sequence
+            finally:
+                fresh.close()
+            self._detach()
+            _remove_database(self.files, self._root_fd, DATABASE_FILE, keep_main=True)
+            self.files.rename(self._root_fd, name, DATABASE_FILE)
+            self.files.sync_directory(self._root_fd)
+            self._attach()
+            return replayed
+        finally:
+            self._lane.leave()
+
+    def sweep(self) -> list[bytes]:
+        """Remove what dead writers left in ``packs/``; return the names."""
+        with self.lane():
+            return self._sweep()
+
+    def _sweep(self) -> list[bytes]:
+        registered = {row.number for row in self.db.packs()} | {self.db.state().open_pack}
+        return sweep(self.files, self._packs_fd, registered)
+
+    def _apply(self, batch: Batch | None, ops: Sequence[Op], actor: str, time_ns: int | None) -> int:
+        if not self._lane.held:
+            raise RuntimeError("a move is applied outside the lane")
+        check_ref_names(ops)
+        check_ops(self.refs, ops)
+        prepared = batch.prepare() if batch is not None else None
+        self._check_targets(batch, ops)
+        if prepared is not None and prepared.bulk is not None:
+            ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
+        sequence = self.db.state().sequence + 1
+        move = Move(sequence, self._clock() if time_ns is None else time_ns, actor, tuple(ops))
+        self._log.append(self.db, prepared.groups if prepared is not None else (), move)
+        if batch is not None:
+            batch.applied()
+        self.objects.refresh()
+        self._take_notes()
+        if prepared is not None and prepared.bulk is not None:
+            self._sweep()
+        return sequence
+
+    def _check_targets(self, batch: Batch | None, ops: Sequence[Op]) -> None:
+        """Refuse a pointer to an object that is not there or is of another kind."""
+        source = self.objects if batch is None else batch
+        for op in ops:
+            wanted: list[tuple[ObjectId, Kind]] = []
+            if isinstance(op, RefSet) and op.new is not None:
+                wanted = [(op.new, Kind.COMMIT)]
+            elif isinstance(op, LayerAdd):
+                wanted = [(op.commit, Kind.COMMIT), (op.layer, Kind.LAYER)]
+            for oid, kind in wanted:
+                found = source.kind_of(oid)
+                if found is None:
+                    raise MissingObject(f"no such {kind.label}: {short(oid)}")
+                if found != kind:
+                    raise Refused(f"object {short(oid)} is a {found.label}, not a {kind.label}")
+
+    def _recover(self) -> None:
+        """Inside the lane: make the database equal to the packs, whatever a crash left."""
+        if self._log.unfinished(self.db) is None:
+            return
+        self._log.recover(self.db)
+        self.objects.refresh()
+        self._take_notes()
+        self._sweep()
+
+    def _recover_if_free(self) -> None:
+        """On opening: recover if nobody is in the lane; otherwise a live writer is, and all is well."""
+        if self._log.unfinished(self.db) is None:
+            return
+        try:
+            with self.lane(timeout=0):
+                return
+        except Busy:
+            return
+
+    def _take_notes(self) -> None:
+        self.notes.extend(self._log.notes)
+        self._log.notes.clear()
+
+    def _make_bulk(self) -> BulkPack:
+        return BulkPack(self.files, self._packs_fd, self.format.store_id)
+
+    def _make_database(self, state: State, name: bytes = DATABASE_FILE) -> MetaDb:
+        descriptor = self.files.create(self._root_fd, name)
+        os.close(descriptor)
+        return MetaDb.create(os.path.join(self.path, name), state, self.files.durable)
+
+    def _attach(self) -> None:
+        path = os.path.join(self.path, DATABASE_FILE)
+        if not _is_entry(self._root_fd, DATABASE_FILE):
+            raise StoreDamaged(f"store has lost its database {quote(path)}", "'layerfs fsck --repair' rebuilds it")
+        self._database = MetaDb.open(path, self.format.store_id, self.files.durable)
+        self._objects = ObjectDatabase(self.files, self._packs_fd, self._database)
+
+    def _detach(self) -> None:
+        if self._objects is not None:
+            self._objects.close()
+            self._objects = None
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _directory(self, name: bytes) -> int:
+        try:
+            return self.files.open_directory(name, self._root_fd)
+        except FileNotFoundError:
+            raise StoreDamaged(f"store {quote(self.path)} has lost its directory {quote(name)}") from None
+
+
+class _Unfinished(NamedTuple):
+    """Names that may lie in a directory where creating a store stopped half way."""
+
+    files: frozenset[bytes]
+    directories: frozenset[bytes]
+
+
+_REMAINS = _Unfinished(
+    frozenset({DATABASE_FILE, DATABASE_FILE + b"-wal", DATABASE_FILE + b"-shm", DATABASE_FILE + b"-journal"}),
+    frozenset(DIRECTORIES),
+)
+
+
+def _make_root(files: Files, path: bytes) -> int:
+    try:
+        files.make_directory(path)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        files.make_directory(path)
+    return files.open_directory(path)
+
+
+def _clear_unfinished(files: Files, root_fd: int, path: bytes) -> None:
+    """Empty a directory in which an earlier creation stopped; refuse one that holds anything else."""
+    with storage_errors("reading the store's directory"):
+        names = [os.fsencode(name) for name in os.listdir(root_fd)]
+    strange = [
+        name
+        for name in names
+        if name not in _REMAINS.files and name not in _REMAINS.directories and not name.startswith(b".new-")
+    ]
+    if strange:
+        raise AlreadyExists(f"cannot make a store in {quote(path)}: it holds {quote(strange[0])}")
+    for name in names:
+        if name not in _REMAINS.directories:
+            files.remove(root_fd, name)
+            continue
+        directory = files.open_directory(name, root_fd)
+        try:
+            for entry in os.listdir(directory):
+                if name != PACKS or packs.file_number(os.fsencode(entry)) not in (None, 1):
+                    raise AlreadyExists(f"cannot make a store in {quote(path)}: it holds {quote(name)}")
+                files.remove(directory, os.fsencode(entry))
+        finally:
+            os.close(directory)
+        with storage_errors("removing a directory"):
+            os.rmdir(name, dir_fd=root_fd)
+
+
+def _remove_database(files: Files, root_fd: int, name: bytes, keep_main: bool = False) -> None:
+    for suffix in (b"-wal", b"-shm") if keep_main else (b"", b"-wal", b"-shm"):
+        if _is_entry(root_fd, name + suffix):
+            files.remove(root_fd, name + suffix)
+
+
+def _is_entry(root_fd: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=root_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _sync_parent(files: Files, path: bytes) -> None:
+    parent = files.open_directory(os.path.dirname(os.path.abspath(path)))
+    try:
+        files.sync_directory(parent)
+    finally:
+        os.close(parent)
+
+
+def _cannot_open(path: bytes, error: LayerfsError) -> LayerfsError:
+    return NotAStore(f"cannot open store {quote(path)}: {error.message}")
