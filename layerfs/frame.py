@@ -72,9 +72,14 @@ class Invocation:
         if self._store is None:
             from layerfs.store import Store
 
-            self._store = Store.open(self.store_path)
+            self._store = Store.open(self.store_path, clock=self.context.clock)
             self.open_resources.callback(self._store.close)
         return self._store
+
+    def show_store_notes(self) -> None:
+        """Tell on stderr what the store had to say: what was recovered, what it cannot do where it lies."""
+        for note in self._store.notes if self._store is not None else ():
+            output.write_note(f"layerfs: {note}")
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -131,6 +136,7 @@ def _run(row: Command, argv: list[str], context: Context) -> int:
             invocation.store  # noqa: B018  (a command that needs a store fails before it does anything else)
         reply = call.body(invocation, **call.arguments)
         output.write_reply(reply, row.schema, invocation.as_json, invocation.nul)
+        invocation.show_store_notes()
     return reply.exit_code
 
 

@@ -2,12 +2,12 @@
 
 Owns the only use of ``sqlite3``. The database is a *materialised view* of the moves recorded in the log packs: each move
 is applied in one transaction together with the index rows of its batch and the new ``state``. It runs in WAL mode with
-``synchronous=NORMAL``, so a commit costs no sync of its own: after a power loss it may be some moves behind the packs, and
-``replay`` brings it up to date by the same code that applied them. Only the layer cache is not in the packs, because it
+``synchronous=NORMAL``, so a commit costs no sync of its own: after a power loss it may be some moves behind the packs,
+and ``log`` brings it up to date by the same code that applied them. Only the layer cache is not in the packs, because it
 may be deleted at any time.
 
-Invariant: outside of a transaction, ``state.sequence`` moves have been applied, no part of any other, and the open pack is
-complete up to ``state.open_length``. Writers hold the lane; readers need nothing. No sqlite3 error leaves this module.
+Invariant: outside of a transaction, ``state.sequence`` moves have been applied, no part of any other, and the open pack
+is complete up to ``state.open_length``. Writers hold the lane; readers need nothing. No sqlite3 error leaves this module.
 """
 
 from __future__ import annotations

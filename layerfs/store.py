@@ -12,7 +12,6 @@ Names in the directory, all 0700 or 0600: ``format``, ``lane.lock``, ``gate.lock
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -94,10 +93,10 @@ class Store:
         cls,
         path: bytes,
         *,
+        clock: Clock,
         source: bytes | None = None,
         durability: str = DURABLE,
         allow_remote: bool = False,
-        clock: Clock = time.time_ns,
         files: Files | None = None,
         seal_bytes: int = SEAL_BYTES,
     ) -> Store:
@@ -138,7 +137,7 @@ class Store:
         cls,
         path: bytes,
         *,
-        clock: Clock = time.time_ns,
+        clock: Clock,
         files: Files | None = None,
         seal_bytes: int = SEAL_BYTES,
         attach: bool = True,

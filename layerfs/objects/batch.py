@@ -3,8 +3,8 @@
 Owns grouping, deduplication and compression of what one operation writes, all outside the lane. ``put`` hashes, asks
 whether the object is known, and appends to a group; full groups are compressed by background threads (zstd lets go of the
 GIL) and come out in the order they were filled. Chunks go 1 MiB to a frame, everything else 256 KiB, so that reading a
-tree node never costs more than that. A small batch stays in memory until ``store`` appends it to the open pack; a big one writes a
-bulk pack of its own as it goes, and what is in flight is bounded, so memory is bounded too.
+tree node never costs more than that. A small batch stays in memory until ``store`` appends it to the open pack; a big one
+writes a bulk pack of its own as it goes, and what is in flight is bounded, so memory is bounded too.
 
 Invariant: nothing of a batch is visible to anybody before the move that ``store`` writes. A batch reads its own objects
 back, so trees just built can be edited before they are committed. ``put`` may be called from several threads.

@@ -1,9 +1,9 @@
 """Bulk packs: packs written outside the lane by one big batch.
 
 Owns a pack from its first byte to its name. It grows as ``.bulk-…`` in ``packs/`` under a kernel lock held by its writer,
-so that a file whose lock is free was left by a dead process and may be removed (:func:`sweep`). Sealing writes and syncs the
-pack, then its index, then gives both their number, and syncs the directory; only after that may a move name the pack. The
-lock is held until that move is true, so a sealed pack that nobody registered can be told from one about to be.
+so that a file whose lock is free was left by a dead process and may be removed (:func:`sweep`). Sealing writes and syncs
+the pack, then its index, then gives both their number, and syncs the directory; only after that may a move name the pack.
+The lock is held until that move is true, so a sealed pack that nobody registered can be told from one about to be.
 """
 
 from __future__ import annotations
