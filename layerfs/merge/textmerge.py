@@ -11,15 +11,14 @@ happens to a conflict, and the differ itself (``linediff``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from layerfs.merge import linediff
-from layerfs.merge.linediff import Hunk, split_lines
+from layerfs.merge.linediff import Differ, Hunk, split_lines
 
 Style = Literal["merge", "diff3", "zdiff3"]
-Differ = Callable[[Sequence[bytes], Sequence[bytes]], list[Hunk]]
 
 TEXT_PROBE = 8000
 TEXT_MAX_BYTES = 4 << 20
@@ -67,18 +66,18 @@ class TextMerge:
 
 def is_text(data: bytes) -> bool:
     """Tell whether ``data`` is text: no NUL in the first 8000 bytes and below the size caps."""
-    return len(data) <= TEXT_MAX_BYTES and b"\0" not in data[:TEXT_PROBE] and data.count(b"\n") <= TEXT_MAX_LINES
+    return (
+        len(data) <= TEXT_MAX_BYTES and b"\0" not in data[:TEXT_PROBE] and data.count(b"\n") <= TEXT_MAX_LINES
+    )
 
 
-def merge(base: bytes, ours: bytes, theirs: bytes, differ: Differ = linediff.diff_sequences) -> TextMerge:
+def merge(base: bytes, ours: bytes, theirs: bytes, differ: Differ = linediff.diff) -> TextMerge:
     """Merge three texts by lines; an absent base is ``b""``."""
     base_lines, our_lines, their_lines = split_lines(base), split_lines(ours), split_lines(theirs)
-    our_changes = differ(base_lines, our_lines)
-    their_changes = differ(base_lines, their_lines)
-    if not our_changes:
-        return TextMerge(base_lines, our_lines, their_lines, (), theirs)
-    if not their_changes:
-        return TextMerge(base_lines, our_lines, their_lines, (), ours)
+    our_changes = differ(base, ours)
+    their_changes = differ(base, theirs)
+    if not our_changes or not their_changes:
+        return TextMerge(base_lines, our_lines, their_lines, (), ours if our_changes else theirs)
     combined = _combine(our_changes, their_changes, our_lines, their_lines, len(base_lines))
     regions = tuple(_settle(region, our_lines, their_lines) for region in combined)
     clean = None
@@ -199,7 +198,7 @@ def render(
     labels: Labels = Labels(),  # noqa: B008  (an immutable value)
     style: Style = "zdiff3",
     size: int = 0,
-    differ: Differ = linediff.diff_sequences,
+    differ: Differ = linediff.diff,
 ) -> bytes:
     """Return the merge as one text, with conflict markers around what conflicts.
 
@@ -239,8 +238,8 @@ def _refine(regions: Sequence[Region], result: TextMerge, differ: Differ) -> Ite
         ):
             yield region
             continue
-        ours = result.ours[region.ours_start : region.ours_end]
-        theirs = result.theirs[region.theirs_start : region.theirs_end]
+        ours = b"".join(result.ours[region.ours_start : region.ours_end])
+        theirs = b"".join(result.theirs[region.theirs_start : region.theirs_end])
         for hunk in differ(ours, theirs):
             yield region._replace(
                 ours_start=region.ours_start + hunk.a_start,
@@ -280,7 +279,9 @@ def _trim(region: Region, result: TextMerge) -> Region:
     while ours_start < ours_end and theirs_start < theirs_end and ours[ours_start] == theirs[theirs_start]:
         ours_start += 1
         theirs_start += 1
-    while ours_start < ours_end and theirs_start < theirs_end and ours[ours_end - 1] == theirs[theirs_end - 1]:
+    while (
+        ours_start < ours_end and theirs_start < theirs_end and ours[ours_end - 1] == theirs[theirs_end - 1]
+    ):
         ours_end -= 1
         theirs_end -= 1
     return region._replace(
