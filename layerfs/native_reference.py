@@ -145,6 +145,7 @@ def zero_runs(data: BytesLike, page: int, /) -> list[tuple[int, int]]:
 
 def scan_directory(dirfd: int, /) -> bytes:
     """Scan with ``os.listdir`` and ``os.stat``; see ``native.scan_directory``."""
+    os.lseek(dirfd, 0, os.SEEK_SET)
     rows: list[bytes] = []
     for name in sorted(os.fsencode(each) for each in os.listdir(dirfd)):
         try:
