@@ -12,7 +12,6 @@ happens to a conflict, and the differ itself (``linediff``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from layerfs.merge import linediff
@@ -48,8 +47,7 @@ class Labels(NamedTuple):
     theirs: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class TextMerge:
+class TextMerge(NamedTuple):
     """The outcome of :func:`merge`: ``clean`` bytes, or the conflicting ``hunks`` (then ``clean`` is None)."""
 
     base: Sequence[bytes]
