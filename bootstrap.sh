@@ -95,7 +95,7 @@ is_ready() {
 }
 
 setup() {
-    if is_ready && [ "$(cat "$READY")" = "$1 $ROOT" ]; then
+    if is_ready && { [ "$(cat "$READY")" = "$1 $ROOT" ] || [ "$(cat "$READY")" = "test $ROOT" ]; }; then
         return 0
     fi
     install_packages

@@ -16,9 +16,10 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="help"
+    elif [[ -z $name ]]; then options="help show-ref"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "help") options="--store -C --json -h --help" ;;
+        "show-ref") options="--store -C --json -z -h --help" ;;
     esac; [[ $current == -* ]] || options=$verbs; fi
     COMPREPLY=($(compgen -W "$options" -- "$current"))
     if [[ -n $name && $current != -* ]]; then COMPREPLY+=($(compgen -f -- "$current")); fi

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from layerfs.cli import entry
 
-from layerfs.cli import main
-
-sys.exit(main())
+entry()

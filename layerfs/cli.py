@@ -6,8 +6,10 @@ the table alone, without loading the parser. Global options may stand before the
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from layerfs import __version__, output
 from layerfs.context import Context, read_context
@@ -23,6 +25,23 @@ class Line(NamedTuple):
 
     row: Command
     arguments: list[str]
+
+
+def entry() -> NoReturn:
+    """Run ``layerfs`` and end the process at once.
+
+    Taking the interpreter apart costs a small command 10 ms (measured), a tenth of its time, and frees only memory: the
+    frame has closed the store and written everything by then. The collector is off while modules load, for the same
+    reason; the frame turns it on before a command runs.
+    """
+    gc.disable()
+    code = main()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or 141
+    os._exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ found out in ``parsing``; a command runs outside of the parser, so that no parse
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from layerfs.registry import Command, Needs
 
 if TYPE_CHECKING:
     from layerfs.store import Store
+    from layerfs.workspace.records import WorkspaceRecord
 
 EXIT_INTERRUPTED, EXIT_PIPE, EXIT_TERMINATED = 130, 141, 143
 
@@ -60,6 +62,7 @@ class Invocation:
         self.nul = globals_.nul
         self.open_resources = ExitStack()
         self._store: Store | None = None
+        self._workspace: WorkspaceRecord | None = None
 
     @property
     def store_path(self) -> bytes:
@@ -75,6 +78,27 @@ class Invocation:
             self._store = Store.open(self.store_path, clock=self.context.clock)
             self.open_resources.callback(self._store.close)
         return self._store
+
+    def find_workspace(self) -> WorkspaceRecord | None:
+        """Return the workspace the caller stands in: the one ``run`` names, or the innermost around the directory."""
+        if self._workspace is None:
+            from layerfs.workspace.records import find_workspace, workspace_at
+
+            named = self.context.env.get("LAYERFS_WORKSPACE")
+            if named:
+                self._workspace = find_workspace(self.store.refs, named)
+            if self._workspace is None:
+                self._workspace = workspace_at(self.store.refs, os.path.realpath(self.context.cwd))
+        return self._workspace
+
+    @property
+    def workspace(self) -> WorkspaceRecord:
+        """The workspace the caller stands in; NotFound if there is none."""
+        found = self.find_workspace()
+        if found is None:
+            where = quote(self.context.cwd)
+            raise NotFound(f"{where} is in no workspace", "change into one, or use -C DIR; 'layerfs mount REV' makes one")
+        return found
 
     def show_store_notes(self) -> None:
         """Tell on stderr what the store had to say: what was recovered, what it cannot do where it lies."""
@@ -134,6 +158,10 @@ def _run(row: Command, argv: list[str], context: Context) -> int:
     with invocation.open_resources:
         if row.needs is not Needs.NONE:
             invocation.store  # noqa: B018  (a command that needs a store fails before it does anything else)
+        if row.needs is Needs.WORKSPACE:
+            invocation.workspace  # noqa: B018
+        gc.freeze()
+        gc.enable()
         reply = call.body(invocation, **call.arguments)
         output.write_reply(reply, row.schema, invocation.as_json, invocation.nul)
         invocation.show_store_notes()

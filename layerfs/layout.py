@@ -1,7 +1,7 @@
-"""Where things are: the parts of a store directory, the pointer file, and which store belongs to a place.
+"""Where stores are: the default place, the pointer file, and which store belongs to a directory.
 
-Owns every name inside a store directory and the order in which a command finds its store. Paths here are absolute byte
-paths. Nothing is opened for writing here; the contents of the ``format`` file belong to ``storeformat``.
+Owns the order in which a command finds its store. Paths here are absolute byte paths. Nothing is opened for writing; what
+is inside a store belongs to ``store``, what its ``format`` file says to ``storeformat``.
 
 A captured root holds a one-line pointer file that names its store. If it is deleted, the stores under
 ``$XDG_DATA_HOME/layerfs`` are asked which of them was captured from the place, so the path still finds its store.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from layerfs.context import Context
 from layerfs.errors import LayerfsError, NotAStore, Unable, quote
@@ -23,55 +22,6 @@ MOUNTS = b"mnt"
 
 _MAX_POINTER = 8192
 _MOUNT_TABLE = b"/proc/self/mountinfo"
-
-
-class StoreLayout(NamedTuple):
-    """The paths inside one store directory."""
-
-    root: bytes
-
-    @property
-    def format(self) -> bytes:
-        """Format number, chunk parameters, store id and source path; written once."""
-        return self._at(FORMAT)
-
-    @property
-    def lane(self) -> bytes:
-        """The file whose kernel lock is the lane."""
-        return self._at(b"lane.lock")
-
-    @property
-    def database(self) -> bytes:
-        """The SQLite file of pointers."""
-        return self._at(b"meta.db")
-
-    @property
-    def packs(self) -> bytes:
-        """The packs and their indexes."""
-        return self._at(b"packs")
-
-    @property
-    def scratch(self) -> bytes:
-        """Files not yet published; may be emptied when nobody writes."""
-        return self._at(b"tmp")
-
-    @property
-    def cache(self) -> bytes:
-        """Materialised layers; may be deleted at any time."""
-        return self._at(b"cache")
-
-    @property
-    def workspaces(self) -> bytes:
-        """One directory per workspace: its upper, its stat cache."""
-        return self._at(WORKSPACES)
-
-    @property
-    def mounts(self) -> bytes:
-        """Default mount points, one per workspace."""
-        return self._at(MOUNTS)
-
-    def _at(self, name: bytes) -> bytes:
-        return os.path.join(self.root, name)
 
 
 def stores_directory(context: Context) -> bytes:

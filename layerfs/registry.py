@@ -75,6 +75,7 @@ GROUPS = (
 # name, module, group, summary, needs, role, nul (-z), schema version
 COMMANDS: tuple[Command, ...] = (
     Command("help", "help", "start", "show the manual page of a command or a topic", NONE),
+    Command("show-ref", "show_ref", "plumbing", "list pointers and the commits they name", STORE, PLUMBING, nul=True),
 )
 
 _BY_NAME = {row.name: row for row in COMMANDS}

@@ -48,7 +48,7 @@ _MEANINGS = (
 
 
 def error_classes() -> list[type[LayerfsError]]:
-    """Return every error class a user may meet, those that only group others included."""
+    """Return every error class that has a code of its own; one without refines another and is reported as that."""
     for module in pkgutil.walk_packages(layerfs.__path__, "layerfs."):
         if not module.name.endswith(("__main__", "_native")) and ".workspace.fuse" not in module.name:
             import_module(module.name)
@@ -56,7 +56,7 @@ def error_classes() -> list[type[LayerfsError]]:
     pending: list[type[LayerfsError]] = [LayerfsError]
     while pending:
         for child in pending.pop().__subclasses__():
-            found.append(child)
+            found += [child] if "slug" in vars(child) else []
             pending.append(child)
     return sorted(found, key=lambda error: (error.exit_code, error.slug))
 

@@ -1,10 +1,10 @@
 """Whole-output transcripts: sessions in ``tests/cli/*.txt``, run in a hermetic world and compared to the letter.
 
 A line that begins with ``$ `` is a shell command; what follows is what it printed: standard output as it is, standard
-error with ``! `` before each line, and last the exit code in brackets if it is not 0. ``#`` lines before the first command
-of a block are remarks. ``cd`` lasts. The world's directory is shown as ``$WORLD``, and each id as ``<1>``, ``<2>``, ...
-in order of appearance (owners differ between machines, and with them ids); a short id gets the number of its long form. A
-line of output that would look like one of these marks has ``\\`` before it.
+error with ``! `` before each line, and last the exit code in brackets if it is not 0. ``#`` lines before the first
+command of a block are remarks. ``cd`` lasts. The world's directory is shown as ``$WORLD``, and each id as ``<1>``,
+``<2>``, ... in order of appearance (owners differ between machines, and with them ids); a short id gets the number of
+its long form. A line of output that would look like one of these marks has ``\\`` before it.
 
 ``pytest tests/cli/test_transcripts.py --update-transcripts`` writes what really came out; read the difference before you
 commit it.
@@ -70,10 +70,12 @@ class Session:
         self.cwd = world.work
         self._ids: list[str] = []
         self._where = world.root / "cwd"
-        program = world.root / "bin" / "layerfs"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m layerfs "$@"\n', encoding="utf-8")
-        program.chmod(0o755)
+        programs = world.root / "bin"
+        programs.mkdir()
+        for name, words in (("python3", ""), ("layerfs", "-m layerfs ")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n', encoding="utf-8")
+            program.chmod(0o755)
 
     def run(self, command: str) -> list[str]:
         """Run one shell command and return what it printed, marked and normalised."""
