@@ -67,6 +67,8 @@ class Rules(NamedTuple):
     excluded: Callable[[bytes], bool] | None = None
     cross_filesystems: bool = False
     allow_torn: bool = False
+    keep_owners: bool = False
+    """The caller cannot own files as others do: where the state before has another owner for a path, it keeps it."""
 
 
 class Totals:
@@ -127,6 +129,8 @@ def capture_directory(
     xattrs = run.xattrs(directory, b".", b"")
     top = run.directory(directory, b"", row, tree_of(base) if base is not None else None)
     root = run.finish(top, row, xattrs)
+    if base is not None and run.rules.keep_owners:
+        root = root._replace(uid=base.uid, gid=base.gid)
     return Captured(root, run.totals, run.problems, run.mounts, run.next_cache)
 
 
@@ -190,13 +194,12 @@ class _Capture:
             if kind is EntryKind.DIR:
                 self._enter(fd, inner, item, known.get(name), items, below)
                 continue
-            if item.nlink > 1:
+            before = known.get(name)
+            group = before.link_group if before is not None else 0
+            if item.nlink > 1 or group:
                 linked = True
-                before = known.get(name)
-                group = before.link_group if before is not None else 0
                 self.members.setdefault((item.dev, item.ino), []).append((inner, group))
             self._count(kind, item.size)
-            before = known.get(name)
             if before is not None and old_rows.get(name) == item and before.kind is kind:
                 items[name] = before
                 continue
@@ -277,7 +280,8 @@ class _Capture:
         finally:
             os.close(inner)
         entry = _directory_entry(row, result if not isinstance(result, _Pending) else None, xattrs)
-        items[row.name] = entry
+        uid, gid = self._owner(row, before)
+        items[row.name] = entry._replace(uid=uid, gid=gid)
         if isinstance(result, _Pending):
             below[row.name] = result
 
@@ -346,13 +350,17 @@ class _Capture:
         items[row.name] = Entry(
             kind,
             row.mode & MODE_MASK,
-            row.uid,
-            row.gid,
+            *self._owner(row, before),
             row.mtime_ns,
             0,
             ref,
             self.xattrs(fd, row.name, path),
         )
+
+    def _owner(self, row: Row, before: Entry | None) -> tuple[int, int]:
+        if before is None or not self.rules.keep_owners:
+            return row.uid, row.gid
+        return before.uid, before.gid
 
     def _problem(
         self, path: bytes, name: bytes, error: OSError, before: Entry | None, items: dict[bytes, Entry]
@@ -418,7 +426,9 @@ class _Capture:
             data = result.data
             if data is not None and result.mode == row.mode:
                 ref = self.store.put(Kind.CHUNK, data) if data else b""
-                items[row.name] = self._file_entry(fd, inner, row, result.mtime_ns, len(data), ref)
+                items[row.name] = self._file_entry(
+                    fd, inner, row, known.get(row.name), result.mtime_ns, len(data), ref
+                )
                 total += len(data)
             else:
                 self._retry(fd, inner, row, result, known.get(row.name), items)
@@ -426,9 +436,12 @@ class _Capture:
         self.totals.read_bytes += total
         self.progress.advance(len(batch), total)
 
-    def _file_entry(self, fd: int, path: bytes, row: Row, mtime_ns: int, size: int, ref: bytes) -> Entry:
+    def _file_entry(
+        self, fd: int, path: bytes, row: Row, before: Entry | None, mtime_ns: int, size: int, ref: bytes
+    ) -> Entry:
         xattrs = self.xattrs(fd, row.name, path)
-        return Entry(EntryKind.FILE, row.mode & MODE_MASK, row.uid, row.gid, mtime_ns, size, ref, xattrs)
+        uid, gid = self._owner(row, before)
+        return Entry(EntryKind.FILE, row.mode & MODE_MASK, uid, gid, mtime_ns, size, ref, xattrs)
 
     def _retry(
         self,
@@ -479,7 +492,7 @@ class _Capture:
                     mode=content.info.st_mode, uid=content.info.st_uid, gid=content.info.st_gid
                 )
                 items[row.name] = self._file_entry(
-                    fd, path, row, content.info.st_mtime_ns, content.size, content.ref
+                    fd, path, row, before, content.info.st_mtime_ns, content.size, content.ref
                 )
                 self.totals.read_files += 1
                 self.totals.read_bytes += content.size

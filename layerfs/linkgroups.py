@@ -2,8 +2,9 @@
 
 Inode numbers mean nothing outside the file system they come from, so a group is named by 64 bits of the BLAKE3 of its
 smallest path when first captured. The name is sticky: as long as a member keeps its group from the state before, the
-group keeps its number, so linking one more name or renaming a member changes one entry, not all. A file with one name
-inside the tree has no group, whatever its link count says.
+group keeps its number, so linking one more name or renaming a member changes one entry, not all. A file that never had a
+second name inside the tree has no group, whatever its link count says; one that lost its other names keeps its group,
+because the state it came from cannot be searched for them at the cost of the change.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ def assign_groups(
     groups: dict[bytes, int] = {}
     ordered = sorted(
         (sorted(paths, key=lambda member: path_key(member[0])) for paths in members.values()),
-        key=lambda paths: path_key(paths[0][0]),
+        key=lambda paths: (len(paths) < 2, path_key(paths[0][0])),
     )
     fresh: list[list[tuple[bytes, int]]] = []
     for paths in ordered:
-        if len(paths) < 2:
-            groups[paths[0][0]] = 0
-            continue
         number = next((before for _, before in paths if before and before not in used), 0)
         if not number:
-            fresh.append(paths)
+            if len(paths) > 1:
+                fresh.append(paths)
+            else:
+                groups[paths[0][0]] = 0
             continue
         used.add(number)
         groups.update((path, number) for path, _ in paths)

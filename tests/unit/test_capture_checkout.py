@@ -116,7 +116,18 @@ def test_a_linked_name_more_keeps_the_group(tmp_path: Path) -> None:
     assert groups == {b"a": group.link_group, b"m": group.link_group}
     os.unlink(source / "a")
     third = capture(source, objects, second.root, second.cache)
-    assert lookup_path(objects, third.root, b"m") == group._replace(link_group=0)
+    assert lookup_path(objects, third.root, b"m") == group
+    (source / "n").write_bytes(b"x")
+    os.rename(source / "n", source / "m")
+    os.link(source / "m", source / "z")
+    fourth = capture(source, objects, third.root, third.cache)
+    groups = {path: entry.link_group for path, entry in walk(objects, fourth.root) if entry.size}
+    assert groups == {b"m": group.link_group, b"z": group.link_group}
+    os.unlink(source / "z")
+    (source / "z").write_bytes(b"x")
+    fifth = capture(source, objects, fourth.root, fourth.cache)
+    groups = {path: entry.link_group for path, entry in walk(objects, fifth.root) if entry.size}
+    assert groups == {b"m": group.link_group, b"z": 0}
 
 
 def test_a_file_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,142 @@
+"""Workspace records: what a store knows of each workspace, and the states a workspace can be in.
+
+A record is written with every move that concerns its workspace, so it is in the packs as well (``objects/moves``) and
+survives the loss of the database. It says what the workspace stands on, never what is in it: uncommitted work is in the
+upper or in the directory itself, which nothing here touches.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from layerfs.errors import MalformedObject, NotFound, quote
+from layerfs.ids import ID_BYTES, CommitId, ObjectId
+from layerfs.objects.codec import Reader, Writer
+from layerfs.refs import Refs
+
+VERSION = 1
+SOURCE = "source"
+
+
+class Engine(Enum):
+    """How a workspace is attached: ``source`` is the captured directory itself, a copy made by nobody."""
+
+    OVERLAY = "overlay"
+    COPY = "copy"
+    SOURCE = "source"
+
+
+class WorkspaceRecord(NamedTuple):
+    """One workspace.
+
+    ``path`` is where it is attached, empty when that is inside private namespaces of ``run`` only. ``last`` is its last own commit (``@``); ``lower`` the commit that the engine shows
+    below the upper, which stays while the workspace is attached. ``branch`` is empty when detached. ``ephemeral`` marks a
+    workspace made by ``run``. ``boot_id`` and ``pid`` say when and by whom it was attached.
+    """
+
+    name: str
+    branch: str
+    engine: Engine
+    path: bytes
+    last: CommitId
+    lower: CommitId
+    created_ns: int
+    ephemeral: bool = False
+    attached: bool = True
+    boot_id: str = ""
+    pid: int = 0
+    layers: tuple[str, ...] = ()
+    """Names of the cached layers that are its lowers, newest first."""
+
+
+def encode_record(record: WorkspaceRecord) -> bytes:
+    """Return the canonical bytes of a record."""
+    out = (
+        Writer()
+        .uint(VERSION)
+        .text(record.name)
+        .text(record.branch)
+        .text(record.engine.value)
+        .data(record.path)
+    )
+    out.raw(record.last).raw(record.lower).sint(record.created_ns)
+    out.uint(record.ephemeral).uint(record.attached).text(record.boot_id).uint(record.pid)
+    out.uint(len(record.layers))
+    for layer in record.layers:
+        out.text(layer)
+    return out.done()
+
+
+def decode_record(payload: bytes) -> WorkspaceRecord:
+    """Decode a record; raise MalformedObject for anything :func:`encode_record` would not have written."""
+    reader = Reader(payload, "workspace record")
+    version = reader.uint()
+    if version != VERSION:
+        raise reader.fail(f"version {version} is not known")
+    name, branch = reader.text(), reader.text()
+    try:
+        engine = Engine(reader.text())
+    except ValueError:
+        raise MalformedObject("malformed workspace record: unknown engine") from None
+    path = reader.data()
+    last = CommitId(ObjectId(reader.raw(ID_BYTES)))
+    lower = CommitId(ObjectId(reader.raw(ID_BYTES)))
+    created_ns, ephemeral, attached = reader.sint(), reader.uint(), reader.uint()
+    boot_id, pid = reader.text(), reader.uint()
+    layers = tuple(reader.text() for _ in range(reader.count()))
+    reader.end()
+    return WorkspaceRecord(
+        name,
+        branch,
+        engine,
+        path,
+        last,
+        lower,
+        created_ns,
+        bool(ephemeral),
+        bool(attached),
+        boot_id,
+        pid,
+        layers,
+    )
+
+
+def find_workspace(refs: Refs, name: str) -> WorkspaceRecord | None:
+    """Return the record called ``name``, or None."""
+    payload = refs.workspace(name)
+    return None if payload is None else decode_record(payload)
+
+
+def read_workspace(refs: Refs, name: str) -> WorkspaceRecord:
+    """Return the record called ``name``; raise NotFound."""
+    record = find_workspace(refs, name)
+    if record is None:
+        raise NotFound(f"no such workspace: {quote(name)}", "'layerfs workspace list' shows what there is")
+    return record
+
+
+def all_workspaces(refs: Refs) -> list[WorkspaceRecord]:
+    """Return every record, by name."""
+    return [decode_record(payload) for _, payload in refs.workspaces()]
+
+
+def workspace_at(refs: Refs, path: bytes) -> WorkspaceRecord | None:
+    """Return the attached workspace that ``path`` (absolute, resolved) lies in, the innermost if several."""
+    found: WorkspaceRecord | None = None
+    for record in all_workspaces(refs):
+        inside = path == record.path or path.startswith(record.path.rstrip(b"/") + b"/")
+        deeper = found is None or len(record.path) > len(found.path)
+        if record.attached and record.path and inside and deeper:
+            found = record
+    return found
+
+
+def free_name(refs: Refs, wanted: str) -> str:
+    """Return ``wanted``, or ``wanted.2``, ``wanted.3``, … : the first name no workspace has."""
+    taken = {record.name for record in all_workspaces(refs)}
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}.{number}"
+    return name
