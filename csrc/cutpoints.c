@@ -1,9 +1,11 @@
 /* Cut points: where FastCDC (Xia et al., USENIX ATC 2016) ends a chunk, exactly as the fastcdc package has it.
  *
  * The hash of a position is h' = (h >> 1) + GEAR[byte], started at 0 after `minimum` bytes of each piece. Read as it
- * stands that is two dependent operations a byte. Floors nest, so four steps can be taken at once:
- *     h4 = ((h + 2*g1 + 4*g2 + 8*g3) >> 4) + g4
- * where the sum of the g does not depend on h; the three hashes in between branch off h and delay nothing.
+ * stands that is two dependent operations a byte. Floors nest, so with a0 = h >> 1 and
+ *     a(k) = a0 + g1 + 2*g2 + 4*g3 + ... + 2^(k-1)*gk
+ * the hash after k bytes is a(k) >> (k-1), and "no bit of the mask in the hash" is "no bit of mask << (k-1) in a(k)": no
+ * shift at all inside a block of eight bytes. What the block adds in total does not depend on h, so the next block waits
+ * for two additions and a shift only; the tests branch off and delay nothing.
  */
 #include "kernels.h"
 
@@ -11,6 +13,12 @@
 #include <stdlib.h>
 
 #include "gear.h"
+
+#define PLAIN(number) number
+#define TIMES_16(number) (uint64_t)number << 4
+
+static const uint32_t GEAR[256] = {GEAR_TABLE(PLAIN)};
+static const uint64_t GEAR_16[256] = {GEAR_TABLE(TIMES_16)}; /* times 2, 4 and 8 come free with an addition; this does not */
 
 static const size_t READ_SIZE = 65536; /* the package never looks further than this or maximum, whichever is more */
 
@@ -64,21 +72,32 @@ int cut_rule_make(cut_rule *rule, long minimum, long average, long maximum)
 static size_t find_cut(const uint8_t *data, size_t at, size_t end, uint32_t *hash, uint32_t mask)
 {
     uint32_t h = *hash;
-    for (; at + 4 <= end; at += 4) {
-        uint32_t g1 = GEAR[data[at]], g2 = GEAR[data[at + 1]], g3 = GEAR[data[at + 2]], g4 = GEAR[data[at + 3]];
-        uint32_t h1 = (h >> 1) + g1;
-        uint32_t h2 = (h1 >> 1) + g2;
-        uint32_t h3 = (h2 >> 1) + g3;
-        uint64_t ahead = (((uint64_t)g3 * 2 + g2) * 2 + g1) * 2;
-        h = (uint32_t)((h + ahead) >> 4) + g4;
-        if (!(h1 & mask))
+    const uint64_t wide = mask;
+    for (; at + 8 <= end; at += 8) {
+        const uint8_t *byte = data + at;
+        uint64_t g1 = GEAR[byte[0]], g2 = GEAR[byte[1]], g3 = GEAR[byte[2]], g4 = GEAR[byte[3]];
+        uint64_t g5 = GEAR_16[byte[4]], g6 = GEAR_16[byte[5]], g7 = GEAR_16[byte[6]], g8 = GEAR_16[byte[7]];
+        uint64_t first_half = g1 + 2 * g2 + 4 * g3 + 8 * g4, second_half = g5 + 2 * g6 + 4 * g7 + 8 * g8;
+        uint64_t a0 = h >> 1;
+        uint64_t a1 = a0 + g1, a2 = a1 + 2 * g2, a3 = a2 + 4 * g3, a4 = a0 + first_half;
+        uint64_t a5 = a4 + g5, a6 = a5 + 2 * g6, a7 = a6 + 4 * g7, a8 = a4 + second_half;
+        h = (uint32_t)(a8 >> 7);
+        if (!(a1 & wide))
             return at + 1;
-        if (!(h2 & mask))
+        if (!(a2 & wide << 1))
             return at + 2;
-        if (!(h3 & mask))
+        if (!(a3 & wide << 2))
             return at + 3;
-        if (!(h & mask))
+        if (!(a4 & wide << 3))
             return at + 4;
+        if (!(a5 & wide << 4))
+            return at + 5;
+        if (!(a6 & wide << 5))
+            return at + 6;
+        if (!(a7 & wide << 6))
+            return at + 7;
+        if (!(a8 & wide << 7))
+            return at + 8;
     }
     for (; at < end; at++) {
         h = (h >> 1) + GEAR[data[at]];

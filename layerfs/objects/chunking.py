@@ -20,8 +20,6 @@ ONE_PIECE_LIMIT = 128 * 1024
 HOLE_MIN = 64 * 1024
 PAGE = 4096
 
-_BATCH = 4 * 1024 * 1024
-
 Block = bytes | memoryview | int
 
 
@@ -36,29 +34,27 @@ class Piece(NamedTuple):
 def split_content(blocks: Iterable[Block]) -> Iterator[Piece]:
     """Yield the pieces of a content given as blocks, in order and without gaps.
 
-    A block is bytes, or an int: so many zero bytes known without reading them. Bytes must not change after they were
-    handed over (pieces point into them). Memory stays within a few times 4 MiB plus one block, whatever the length.
+    A block is bytes, or an int: so many zero bytes known without reading them. Most pieces point into the blocks, so
+    bytes must not change after they were handed over. Nothing else is kept but less than two chunks, whatever the length.
     """
     splitter = _Splitter()
     for block in blocks:
         if isinstance(block, int):
             yield from splitter.add_zeros(block)
         else:
-            view = memoryview(block)
-            for start in range(0, len(view), _BATCH):
-                yield from splitter.add_bytes(view[start : start + _BATCH])
+            yield from splitter.add_bytes(memoryview(block))
     yield from splitter.finish()
 
 
 class _Splitter:
-    """Three stages of what has come in but not gone out: uncut data, then undecided zero pages, then part of a page."""
+    """Three stages of what has come in but not gone out: the start of a chunk, then undecided zero pages, then part of a
+    page. The start of a chunk is known to hold no cut."""
 
     def __init__(self) -> None:
         self._offset = 0
-        self._data: list[bytes | memoryview] = []
-        self._data_length = 0
+        self._start = b""
         self._zeros = 0
-        self._page = bytearray()
+        self._page = b""
 
     def add_bytes(self, view: memoryview) -> Iterator[Piece]:
         if self._page:
@@ -67,7 +63,7 @@ class _Splitter:
             view = view[missing:]
             if len(self._page) < PAGE:
                 return
-            page, self._page = bytes(self._page), bytearray()
+            page, self._page = self._page, b""
             yield from self._add_pages(memoryview(page))
         whole = len(view) - len(view) % PAGE
         if whole:
@@ -85,13 +81,9 @@ class _Splitter:
 
     def finish(self) -> Iterator[Piece]:
         if self._page:
-            yield from self._add_data(memoryview(bytes(self._page)))
-        if self._zeros >= HOLE_MIN:
-            yield from self._cut(final=True)
-            yield self._take_hole()
-        else:
-            self._keep_zeros()
-            yield from self._cut(final=True)
+            yield from self._add_data(memoryview(self._page))
+        yield from self._settle_zeros()
+        yield from self._end_chunk()
 
     def _add_pages(self, pages: memoryview) -> Iterator[Piece]:
         """Take whole, aligned pages; zero pages wait until the run they belong to has ended."""
@@ -105,36 +97,41 @@ class _Splitter:
             yield from self._add_data(pages[at:])
 
     def _add_data(self, data: memoryview) -> Iterator[Piece]:
-        if self._zeros >= HOLE_MIN:
-            yield from self._cut(final=True)
-            yield self._take_hole()
-        else:
-            self._keep_zeros()
-        self._data.append(data)
-        self._data_length += len(data)
-        if self._data_length >= _BATCH:
-            yield from self._cut(final=False)
+        yield from self._settle_zeros()
+        yield from self._cut(data)
 
-    def _keep_zeros(self) -> None:
-        if self._zeros:
-            self._data.append(bytes(self._zeros))
-            self._data_length += self._zeros
-            self._zeros = 0
+    def _settle_zeros(self) -> Iterator[Piece]:
+        """The run of zero pages has ended: it is a hole, or data like any other."""
+        zeros, self._zeros = self._zeros, 0
+        if zeros >= HOLE_MIN:
+            yield from self._end_chunk()
+            yield self._piece(zeros, None)
+        elif zeros:
+            yield from self._cut(memoryview(bytes(zeros)))
 
-    def _take_hole(self) -> Piece:
-        hole = Piece(self._offset, self._zeros, None)
-        self._offset += self._zeros
-        self._zeros = 0
-        return hole
+    def _cut(self, data: memoryview) -> Iterator[Piece]:
+        if self._start:
+            # Only the chunk that began earlier is put together from two places; it ends within its largest size.
+            begun = self._start + data[:CHUNK_MAX]
+            ends = native.cut_points(begun, CHUNK_MIN, CHUNK_AVG, CHUNK_MAX, final=False)
+            if not ends:
+                self._start = begun
+                return
+            data = data[ends[0] - len(self._start) :]
+            self._start = b""
+            yield self._piece(ends[0], memoryview(begun)[: ends[0]])
+        at = 0
+        for end in native.cut_points(data, CHUNK_MIN, CHUNK_AVG, CHUNK_MAX, final=False):
+            yield self._piece(end - at, data[at:end])
+            at = end
+        self._start = bytes(data[at:])
 
-    def _cut(self, final: bool) -> Iterator[Piece]:
-        if not self._data_length:
-            return
-        content = memoryview(self._data[0] if len(self._data) == 1 else b"".join(self._data))
-        start = 0
-        for end in native.cut_points(content, CHUNK_MIN, CHUNK_AVG, CHUNK_MAX, final):
-            yield Piece(self._offset, end - start, content[start:end])
-            self._offset += end - start
-            start = end
-        self._data = [content[start:]] if start < len(content) else []
-        self._data_length = len(content) - start
+    def _end_chunk(self) -> Iterator[Piece]:
+        if self._start:
+            start, self._start = self._start, b""
+            yield self._piece(len(start), memoryview(start))
+
+    def _piece(self, length: int, data: memoryview | None) -> Piece:
+        piece = Piece(self._offset, length, data)
+        self._offset += length
+        return piece

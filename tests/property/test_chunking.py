@@ -6,13 +6,11 @@ import random
 from collections.abc import Iterator
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerfs import native
 from layerfs.native_reference import plain_cut_points
-from layerfs.objects import chunking
 from layerfs.objects.chunking import CHUNK_AVG, CHUNK_MAX, CHUNK_MIN, HOLE_MIN, PAGE, split_content
 
 Shape = list[tuple[int, bool]]
@@ -70,12 +68,6 @@ def cut_at(content: bytes, places: list[int], tell_zeros: bool) -> Iterator[byte
     for start, end in pairwise(bounds):
         block = content[start:end]
         yield len(block) if tell_zeros and not any(block) else block
-
-
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let small contents reach the edges between batches."""
-    monkeypatch.setattr(chunking, "_BATCH", 64 * 1024)
 
 
 @settings(max_examples=60, deadline=None)
