@@ -88,6 +88,15 @@ install_packages() {
     fi
 }
 
+# pip is quiet unless it fails.
+pip_install() {
+    if "$VENV/bin/python" -m pip install --disable-pip-version-check "$@" >"$VENV/pip.log" 2>&1; then
+        return 0
+    fi
+    tail -n 20 "$VENV/pip.log" >&2
+    return 1
+}
+
 # Newer than the marker means that the environment has to be made again.
 is_ready() {
     [ -f "$READY" ] && [ -x "$VENV/bin/python" ] || return 1
@@ -103,13 +112,15 @@ setup() {
     [ -x "$VENV/bin/python" ] || "$python" -m venv "$VENV" || die "cannot make a virtual environment in $VENV"
     say "installing layerfs into $VENV"
     if [ "$1" = test ]; then
-        LAYERFS_REQUIRE_NATIVE=1 "$VENV/bin/python" -m pip install -q --disable-pip-version-check -e '.[dev]' ||
+        LAYERFS_REQUIRE_NATIVE=1 pip_install -e '.[dev]' ||
             die "pip could not install layerfs with its compiled kernels and the test tools"
     else
-        "$VENV/bin/python" -m pip install -q --disable-pip-version-check -e . || die "pip could not install layerfs"
+        pip_install -e . || die "pip could not install layerfs"
     fi
-    "$VENV/bin/python" -m pip install -q --disable-pip-version-check 'pyfuse3>=3.4' >"$VENV/pyfuse3.log" 2>&1 ||
-        say "pyfuse3 could not be installed ($VENV/pyfuse3.log): the fuse engine is not available, the others are"
+    "$VENV/bin/python" -c 'import layerfs._native' 2>/dev/null ||
+        say "the compiled kernels were not built (no C compiler?): layerfs works, several times slower"
+    pip_install 'pyfuse3>=3.4' >/dev/null 2>&1 ||
+        say "pyfuse3 could not be installed: the fuse engine is not available, the others are"
     printf '%s\n' "$1 $ROOT" >"$READY"
 }
 
