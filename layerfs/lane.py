@@ -5,6 +5,8 @@ of the gate. So at most one process waits for the lane itself, and one that has 
 one was in: nobody is starved, and a writer never has to retry by hand. Those at the gate wait inside flock(2), where the
 kernel queues them; a helper thread does the waiting, so that the wait is bounded without signals.
 
+Not waiting at all (0 seconds) also gives up when somebody merely stands at the gate, or has just given up waiting there.
+
 The kernel lets go of both when a process dies, so there is never anything to unlock. Entering twice from one thread is a
 bug in layerfs and raises RuntimeError. What is done inside the lane is ``store``'s.
 """

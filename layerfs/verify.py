@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from layerfs.errors import LayerfsError, MissingObject
+from layerfs.errors import LayerfsError, MissingObject, StoreDamaged
 from layerfs.ids import CommitId, ExtentId, LayerId, ObjectId, RootId, TreeId
 from layerfs.objects.commits import Commit, read_commit
 from layerfs.objects.entry import Entry, EntryKind
@@ -83,6 +83,8 @@ def _check_packs(store: Store, read_data: bool, progress: Progress) -> Iterable[
     for row in rows:
         try:
             index = database.index(row.number)
+            if row.number in database.index_problems:
+                raise StoreDamaged(database.index_problems[row.number])
             index.verify()
             listed = index.rows()
         except LayerfsError as error:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from layerfs.ids import CommitId, ObjectId
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.content import put_content
 from layerfs.objects.entry import Entry, EntryKind
-from layerfs.objects.environment import edit_paths, put_root, read_root
+from layerfs.objects.environment import edit_paths, lookup_path, put_root, read_root
 from layerfs.objects.moves import RefSet
 from layerfs.objects.trees import build_tree
 from layerfs.store import Store
@@ -54,7 +55,11 @@ def write_file(store: Store, branch: str, path: bytes, content: bytes, timeout: 
                 from layerfs.objects.commits import read_commit
 
                 root = read_root(store.objects, read_commit(store.objects, head).root)
-            root = edit_paths(batch, root, {path: entry})
+            changes = {path: entry}
+            for end in [at for at, byte in enumerate(path) if byte == 0x2F]:
+                if lookup_path(batch, root, path[:end]) is None:
+                    changes[path[:end]] = DIRECTORY
+            root = edit_paths(batch, root, changes)
             parents = (head,) if head is not None else ()
             commit = put_commit(batch, Commit(put_root(batch, root), parents, 0, 0, "t", path.decode("latin-1")))
             lane.apply(batch, [RefSet(HEADS + branch, head, commit, "commit")], "test")
@@ -84,8 +89,22 @@ def assert_clean(store: Store, read_data: bool = True) -> None:
     assert report.clean, "\n".join(str(problem) for problem in report.problems)
 
 
-class Crash(BaseException):
-    """The process dies here (in a simulation)."""
+DIED = 99
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run ``work`` in a forked child, which may die at any point; return its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 class FaultyFiles(Files):
@@ -108,7 +127,7 @@ class FaultyFiles(Files):
             if self.crash:
                 if self.power:
                     self._lose_unsynced()
-                raise Crash
+                os._exit(DIED)
             from layerfs.atomicfile import storage_error
 
             raise storage_error(OSError(errno.ENOSPC, "injected"), "testing")

@@ -30,7 +30,11 @@ class BulkPack:
         self._index = IndexBuilder()
         self._length = packs.HEADER_BYTES
         self.number: int | None = None
-        files.write(self._descriptor, packs.encode_header(packs.PackHeader(packs.BULK, store_id)), 0)
+        try:
+            files.write(self._descriptor, packs.encode_header(packs.PackHeader(packs.BULK, store_id)), 0)
+        except BaseException:
+            self.abandon()
+            raise
 
     def append(self, frame: bytes, objects: list[tuple[int, ObjectId, int]]) -> int:
         """Write a frame of these objects (kind, id, length); return its offset."""

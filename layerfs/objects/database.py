@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs.atomicfile import Files
-from layerfs.errors import LayerfsError, MissingObject, StoreDamaged
+from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.metadb import MetaDb
 from layerfs.objects import frames, packs
@@ -79,7 +79,7 @@ class ObjectDatabase:
         self._decompressors: list[ZstdDecompressor] = []
         self._open_lookups = 0
         self._open_prefixes: set[bytes] | None = None
-        self.notes: list[str] = []
+        self.index_problems: dict[int, str] = {}
         self.refresh()
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ class ObjectDatabase:
         return index
 
     def _load_index(self, number: int, pack: int) -> PackIndex:
-        """Map the index; without a usable one the pack is scanned, which is slow and is noted, but right."""
+        """Map the index; without a usable one the pack is scanned: slow, noted, but right."""
         length = os.fstat(pack).st_size
         try:
             descriptor = self._files.open(self._packs_fd, packs.index_file(number))
@@ -284,8 +284,8 @@ class ObjectDatabase:
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, StoreDamaged) as error:
-            why = error.message if isinstance(error, LayerfsError) else "pack index is missing"
-            self.notes.append(f"pack {packs.pack_name(number)} is read without its index: {why}")
+            missing = isinstance(error, FileNotFoundError)
+            self.index_problems[number] = "pack index is missing" if missing else str(error)
             return scan_index(pack, length)
 
     def _frame(self, pack: int, offset: int) -> DecodedFrame:
