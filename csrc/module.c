@@ -230,41 +230,62 @@ static size_t row_name_length(const uint8_t *row, size_t room)
     return length <= room - ROW_HEADER_SIZE ? length : 0;
 }
 
+/* The rows from *at on, at most `limit` of them; moves *at past them. NULL with an exception set on error. */
+static PyObject *rows_between(const uint8_t *bytes, size_t size, size_t *at, size_t limit)
+{
+    size_t end = *at;
+    Py_ssize_t count = 0;
+    for (; end < size && (size_t)count < limit; count++) {
+        size_t length = row_name_length(bytes + end, size - end);
+        if (!length) {
+            PyErr_SetString(PyExc_ValueError, "directory rows end inside a row");
+            return NULL;
+        }
+        end += ROW_HEADER_SIZE + length;
+    }
+    PyObject *list = PyList_New(count);
+    if (!list)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        size_t length = (size_t)get(bytes + *at, 2);
+        PyObject *item = row_object(bytes + *at, length);
+        if (!item) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, i, item);
+        *at += ROW_HEADER_SIZE + length;
+    }
+    return list;
+}
+
 static PyObject *native_parse_rows(PyObject *self, PyObject *args)
 {
     (void)self;
     Py_buffer blob;
     if (!PyArg_ParseTuple(args, "y*:parse_rows", &blob))
         return NULL;
-    const uint8_t *bytes = blob.buf;
-    size_t size = (size_t)blob.len;
-    Py_ssize_t count = 0;
-    PyObject *list = NULL;
-    for (size_t at = 0; at < size; count++) {
-        size_t length = row_name_length(bytes + at, size - at);
-        if (!length) {
-            PyErr_SetString(PyExc_ValueError, "directory rows end inside a row");
-            goto done;
-        }
-        at += ROW_HEADER_SIZE + length;
-    }
-    list = PyList_New(count);
-    if (!list)
-        goto done;
-    const uint8_t *row = bytes;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        size_t length = (size_t)get(row, 2);
-        PyObject *item = row_object(row, length);
-        if (!item) {
-            Py_CLEAR(list);
-            goto done;
-        }
-        PyList_SET_ITEM(list, i, item);
-        row += ROW_HEADER_SIZE + length;
-    }
-done:
+    size_t at = 0;
+    PyObject *list = rows_between(blob.buf, (size_t)blob.len, &at, SIZE_MAX);
     PyBuffer_Release(&blob);
     return list;
+}
+
+static PyObject *native_parse_some_rows(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer blob;
+    Py_ssize_t start, limit;
+    if (!PyArg_ParseTuple(args, "y*nn:parse_some_rows", &blob, &start, &limit))
+        return NULL;
+    PyObject *list = NULL;
+    size_t at = (size_t)start;
+    if (start < 0 || start > blob.len || limit < 0)
+        PyErr_SetString(PyExc_ValueError, "no such place in the directory rows");
+    else
+        list = rows_between(blob.buf, (size_t)blob.len, &at, (size_t)limit);
+    PyBuffer_Release(&blob);
+    return list ? Py_BuildValue("(Nn)", list, (Py_ssize_t)at) : NULL;
 }
 
 /* The outcome of one file; takes over the reference of data, which is NULL if there is no buffer. */
@@ -366,6 +387,7 @@ static PyMethodDef methods[] = {
     {"diff_lines", native_diff_lines, METH_VARARGS, "diff_lines(a, b, indent_heuristic)"},
     {"scan_directory", native_scan_directory, METH_VARARGS, "scan_directory(dirfd)"},
     {"parse_rows", native_parse_rows, METH_VARARGS, "parse_rows(blob)"},
+    {"parse_some_rows", native_parse_some_rows, METH_VARARGS, "parse_some_rows(blob, start, limit)"},
     {"read_files", native_read_files, METH_VARARGS, "read_files(dirfd, names, max_size)"},
     {NULL, NULL, 0, NULL},
 };

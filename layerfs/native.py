@@ -11,7 +11,7 @@ The kernel is chosen if it was built, else the twin. :func:`select` overrides th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -26,6 +26,7 @@ __all__ = [
     "available",
     "cut_points",
     "diff_lines",
+    "iter_rows",
     "parse_rows",
     "read_files",
     "scan_directory",
@@ -35,6 +36,8 @@ __all__ = [
 
 BytesLike = bytes | bytearray | memoryview
 Hunk = tuple[int, int, int, int]
+
+_ROWS_AT_ONCE = 4096
 
 
 class Kernels(Protocol):
@@ -47,6 +50,7 @@ class Kernels(Protocol):
     def diff_lines(self, a: BytesLike, b: BytesLike, indent_heuristic: bool, /) -> list[Hunk]: ...
     def scan_directory(self, dirfd: int, /) -> bytes: ...
     def parse_rows(self, blob: BytesLike, /) -> list[Row]: ...
+    def parse_some_rows(self, blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]: ...
     def read_files(self, dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]: ...
 
 
@@ -117,6 +121,14 @@ def scan_directory(dirfd: int) -> bytes:
 def parse_rows(blob: BytesLike) -> list[Row]:
     """Return the rows of a scan; ``ValueError`` if the bytes are not whole rows."""
     return _active.parse_rows(blob)
+
+
+def iter_rows(blob: BytesLike) -> Iterator[Row]:
+    """Yield the rows of a scan, a few thousand decoded at a time: a million at once would take 300 MB."""
+    at = 0
+    while at < len(blob):
+        rows, at = _active.parse_some_rows(blob, at, _ROWS_AT_ONCE)
+        yield from rows
 
 
 def read_files(dirfd: int, names: Sequence[bytes], max_size: int) -> list[FileRead]:

@@ -23,6 +23,7 @@ __all__ = [
     "cut_points",
     "diff_lines",
     "parse_rows",
+    "parse_some_rows",
     "plain_cut_points",
     "read_files",
     "scan_directory",
@@ -178,23 +179,30 @@ def scan_directory(dirfd: int, /) -> bytes:
 
 def parse_rows(blob: BytesLike, /) -> list[Row]:
     """Decode with ``struct``; see ``native.parse_rows``."""
+    return parse_some_rows(blob, 0, len(blob))[0]
+
+
+def parse_some_rows(blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]:
+    """Decode at most ``limit`` rows from offset ``start`` on; return them and where they end."""
     view = memoryview(blob).cast("B")
     rows: list[Row] = []
-    at, end = 0, len(view)
-    while at < end:
-        start = at + ROW_HEADER.size
-        if start > end:
+    at, end = start, len(view)
+    if not 0 <= start <= end or limit < 0:
+        raise ValueError("no such place in the directory rows")
+    while at < end and len(rows) < limit:
+        name = at + ROW_HEADER.size
+        if name > end:
             raise ValueError("directory rows end inside a row")
         (
             length, reserved, mode, uid, gid, nlink, dev_major, dev_minor, rdev_major, rdev_minor,
             size, ino, mtime, ctime, mtime_ns, ctime_ns,
         ) = ROW_HEADER.unpack_from(view, at)  # fmt: skip
-        at = start + length
+        at = name + length
         if reserved or not length or at > end:
             raise ValueError("directory rows end inside a row")
         rows.append(
             Row(
-                bytes(view[start:at]),
+                bytes(view[name:at]),
                 mode,
                 uid,
                 gid,
@@ -207,7 +215,7 @@ def parse_rows(blob: BytesLike, /) -> list[Row]:
                 ctime * 1_000_000_000 + ctime_ns,
             )
         )
-    return rows
+    return rows, at
 
 
 def read_files(dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from kernels import load, on_both
 
+from layerfs import native
 from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
 
 NAMES = [b"a", b"a-", b"a.b", b"aa", b"B", b"\xff\xfe odd", b"new\nline", b"\xc3\xa9", b"-", b"..."]
@@ -153,6 +154,25 @@ def test_rows_that_are_cut_short_are_refused(which: str) -> None:
         kernels.parse_rows(ROW_HEADER.pack(3, 1, *[1] * 14) + b"abc")
     with pytest.raises(ValueError, match="inside a row"):
         kernels.parse_rows(ROW_HEADER.pack(0, 0, *[1] * 14))
+
+
+@on_both
+def test_rows_can_be_decoded_a_few_at_a_time(which: str, tmp_path: Path) -> None:
+    kernels = load(which)
+    populate(tmp_path)
+    with opened(tmp_path) as fd:
+        blob = kernels.scan_directory(fd)
+    rows: list[Row] = []
+    at = 0
+    while at < len(blob):
+        some, at = kernels.parse_some_rows(blob, at, 4)
+        assert 1 <= len(some) <= 4
+        rows += some
+    assert rows == kernels.parse_rows(blob) == list(native.iter_rows(blob))
+    assert kernels.parse_some_rows(blob, at, 4) == ([], len(blob))
+    for start, limit in ((-1, 4), (len(blob) + 1, 4), (0, -1)):
+        with pytest.raises(ValueError, match="no such place"):
+            kernels.parse_some_rows(blob, start, limit)
 
 
 @on_both
