@@ -6,33 +6,25 @@ found out in ``parsing``; a command runs outside of the parser, so that no parse
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from layerfs import output
 from layerfs.context import Context, current_directory
-from layerfs.errors import (
-    EXIT_BUG,
-    LayerfsError,
-    NoSpace,
-    NotFound,
-    Refused,
-    StoreIoFailed,
-    Unable,
-    quote,
-)
-from layerfs.layout import find_store
+from layerfs.errors import EXIT_BUG, LayerfsError, NotFound, Unable, quote
+from layerfs.layout import find_store, is_inside
 from layerfs.output import Reply
 from layerfs.parsing import GlobalOptions, HelpText, parse
 from layerfs.progress import SILENT, Progress
+from layerfs.refusals import explain_oserror, reason
 from layerfs.registry import Command, Needs
 
 if TYPE_CHECKING:
+    from layerfs.ids import CommitId
     from layerfs.store import Store
     from layerfs.workspace.records import WorkspaceRecord
 
@@ -99,6 +91,37 @@ class Invocation:
             where = quote(self.context.cwd)
             raise NotFound(f"{where} is in no workspace", "change into one, or use -C DIR; 'layerfs mount REV' makes one")
         return found
+
+    @property
+    def at(self) -> CommitId | None:
+        """What ``@`` stands for: the last commit of the workspace the caller stands in, None outside of one."""
+        found = self.find_workspace()
+        return None if found is None else found.last
+
+    def split_words(self, words: Sequence[str] | None) -> tuple[list[str], list[bytes]]:
+        """Cut the words of a command that takes ``REV... [-- PATH...]`` into revisions and paths in the tree."""
+        given = list(words or ())
+        behind = len(self.argv) - self.argv.index("--") - 1 if "--" in self.argv else 0
+        cut = len(given) - min(behind, len(given))
+        return given[:cut], [self.tree_path(word) for word in given[cut:]]
+
+    def tree_path(self, word: str) -> bytes:
+        """Return a path given on the command line as a path in the tree.
+
+        Inside a workspace it counts from the working directory, as every tool there does; elsewhere from the root.
+        """
+        top = b"/"
+        path = os.path.join(top, os.fsencode(word))
+        record = self.find_workspace()
+        if record is not None:
+            top = record.path or self.store.format.source or top
+            here = os.path.realpath(self.context.cwd)
+            top = os.path.realpath(top)
+            path = os.path.join(here if is_inside(here, top) else top, os.fsencode(word))
+        path = os.path.normpath(path)
+        if not is_inside(path, top):
+            raise UsageError(f"{quote(word)} is outside of the workspace {quote(top)}")
+        return path[len(top) :].strip(b"/")
 
     def show_store_notes(self) -> None:
         """Tell on stderr what the store had to say: what was recovered, what it cannot do where it lies."""
@@ -172,30 +195,8 @@ def _enter_directory(directory: str, context: Context) -> Context:
     try:
         os.chdir(directory)
     except OSError as error:
-        raise NotFound(f"cannot enter directory {quote(directory)}: {_reason(error)}") from None
+        raise NotFound(f"cannot enter directory {quote(directory)}: {reason(error)}") from None
     return context._replace(cwd=current_directory({}))
-
-
-def explain_oserror(error: OSError) -> LayerfsError | None:
-    """Return the one-line error for a refusal by the operating system; None if it can only be our own mistake."""
-    subject = error.filename if isinstance(error.filename, (str, bytes)) else None
-    message = _reason(error) if subject is None else f"{quote(subject)}: {_reason(error)}"
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return NoSpace(message, "nothing was published; free some space and run the command again")
-        case errno.EIO | errno.EROFS:
-            return StoreIoFailed(message)
-        case errno.EACCES | errno.EPERM:
-            return Refused(message, "run as the owner of the store and of the files")
-        case errno.ENOENT | errno.ENOTDIR:
-            return NotFound(message)
-        case errno.EBADF | errno.EFAULT | errno.EINVAL | None:
-            return None
-    return Unable(message)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or "unknown error").lower()
 
 
 def _fail(error: LayerfsError, row: Command, as_json: bool) -> int:
