@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from layerfs.authorship import Author
 from layerfs.capture import Captured, Rules, capture_directory
 from layerfs.capturerules import exclusion
 from layerfs.errors import AlreadyExists, NotFound, Refused, UsageError, quote
@@ -33,14 +34,6 @@ from layerfs.workspace.records import SOURCE, Engine, WorkspaceRecord, encode_re
 
 WORK = "work"
 GIT_EXCLUDE = b".git/info/exclude"
-
-
-class Author(NamedTuple):
-    """Who makes a commit, and when: everything a commit needs to know of the outside."""
-
-    name: str
-    time_ns: int
-    tz_minutes: int
 
 
 class InitOptions(NamedTuple):

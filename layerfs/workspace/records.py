@@ -30,9 +30,10 @@ class Engine(Enum):
 class WorkspaceRecord(NamedTuple):
     """One workspace.
 
-    ``path`` is where it is attached, empty when that is inside private namespaces of ``run`` only. ``last`` is its last own commit (``@``); ``lower`` the commit that the engine shows
-    below the upper, which stays while the workspace is attached. ``branch`` is empty when detached. ``ephemeral`` marks a
-    workspace made by ``run``. ``boot_id`` and ``pid`` say when and by whom it was attached.
+    ``path`` is where it is attached, empty when that is inside private namespaces of ``run`` only. ``last`` is its last
+    own commit (``@``); ``lower`` the commit that the engine shows below the upper, which stays while the workspace is
+    attached. ``branch`` is empty when detached. ``ephemeral`` marks a workspace made by ``run``. ``boot_id`` and ``pid``
+    say when and by whom it was attached.
     """
 
     name: str

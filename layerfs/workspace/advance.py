@@ -1,0 +1,201 @@
+"""Advance: bring another state into a workspace, through the path where it is attached.
+
+``update`` merges newer work with whatever the workspace holds and applies the difference; ``restore`` makes paths equal
+to another state. Both look at the real state first and change only what differs, so programs that run in the workspace see
+files replaced one by one. On conflict, and when uncommitted work would be lost, nothing is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from layerfs.authorship import Author
+from layerfs.capture import Problem
+from layerfs.checkout import Restored, apply_changes
+from layerfs.errors import Dirty, NotFound, Refused, quote
+from layerfs.history import CommitReader
+from layerfs.ids import CommitId
+from layerfs.merge.conflicts import Conflict, Note
+from layerfs.merge.textmerge import Labels
+from layerfs.merge.treemerge import merge_time, merge_trees
+from layerfs.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
+from layerfs.objects.batch import Batch
+from layerfs.objects.entry import Entry
+from layerfs.objects.environment import Change, diff_trees, lookup_path, walk
+from layerfs.objects.moves import Op, RefSet, WorkspacePut
+from layerfs.objects.source import ObjectSource
+from layerfs.refs import branch_ref
+from layerfs.store import Store
+from layerfs.workspace.records import WorkspaceRecord, encode_record
+from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot
+
+
+class Advanced(NamedTuple):
+    """What an update or restore did: the workspace's new base, the changed paths, and what stood in the way."""
+
+    workspace: str
+    before: CommitId
+    after: CommitId
+    changes: tuple[Change, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    notes: tuple[Note, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def update_workspace(
+    store: Store, record: WorkspaceRecord, target: CommitId, target_name: str, author: Author
+) -> Advanced:
+    """Merge ``target`` into a workspace, its uncommitted changes included.
+
+    The committed work is merged first: if the target has all of it the workspace simply moves there, else a merge commit
+    joins both on the workspace's branch. Uncommitted changes are then carried over on top.
+    """
+    names = MergeNames(record.name, target_name)
+    with store.batch() as batch:
+        reader = CommitReader(batch)
+        snapshot = take_snapshot(store, batch, record)
+        merged = merge_commits(batch, record.last, target, author.time_ns, names)
+        if merged.outcome is Outcome.UP_TO_DATE:
+            return Advanced(record.name, record.last, record.last)
+        if merged.root is None:
+            return Advanced(
+                record.name, record.last, record.last, conflicts=merged.conflicts, notes=merged.notes
+            )
+        if merged.outcome is Outcome.MERGED and not record.branch:
+            raise Refused(
+                f"workspace {quote(record.name)} is on no branch, and its work has to be merged",
+                "'layerfs commit --as NAME' first",
+            )
+        after = (
+            target
+            if merged.outcome is Outcome.FAST_FORWARD
+            else put_merge(batch, merged, author, f"merge {target_name} into {record.name}", {})
+        )
+        wanted = merge_trees(
+            batch,
+            batch,
+            reader.root(record.last),
+            snapshot.root,
+            merged.root,
+            merge_time_ns=merge_time(author.time_ns, reader.time(target)),
+            labels=Labels(b"base", record.name.encode(), target_name.encode()),
+        )
+        if wanted.root is None:
+            return Advanced(
+                record.name, record.last, record.last, conflicts=wanted.conflicts, notes=wanted.notes
+            )
+        changes = tuple(diff_trees(batch, snapshot.root, wanted.root))
+        _record_update(store, batch, record, merged, after, author)
+    restored = _apply(store, store.objects, record, changes, wanted.root)
+    shown = tuple(change for change in changes if not is_only_time(change))
+    return Advanced(
+        record.name, record.last, after, shown, (), (*merged.notes, *wanted.notes), tuple(restored.problems)
+    )
+
+
+def _record_update(
+    store: Store, batch: Batch, record: WorkspaceRecord, merged: Merged, after: CommitId, author: Author
+) -> None:
+    """Move the workspace to ``after``, and its branch too when a merge commit was made on it.
+
+    This is written before the files change: if the machine stops in between, the workspace shows as changed against its
+    new base, and every byte of the old and the new state is in the store.
+    """
+    with store.lane() as lane:
+        ops: list[Op] = [WorkspacePut(record.name, encode_record(record._replace(last=after)))]
+        head = lane.refs.head(record.branch) if record.branch else None
+        if merged.outcome is Outcome.MERGED and head == record.last:
+            ops.insert(0, RefSet(branch_ref(record.branch), head, after, "update: merge"))
+        lane.apply(batch, ops, author.name, author.time_ns)
+
+
+def restore_workspace(
+    store: Store,
+    record: WorkspaceRecord,
+    target: CommitId,
+    paths: Iterable[bytes] = (),
+    *,
+    discard: bool = False,
+) -> Advanced:
+    """Make the workspace, or the given paths in it, equal to another state: byte for byte, later files removed.
+
+    Raises Dirty when that would lose uncommitted changes, unless ``discard``; NotFound for a path in neither state.
+    """
+    wanted_paths = tuple(paths)
+    with store.batch() as batch:
+        reader = CommitReader(batch)
+        snapshot = take_snapshot(store, batch, record)
+        goal = reader.root(target)
+        last = reader.root(record.last)
+        for path in wanted_paths:
+            if lookup_path(batch, goal, path) is None and lookup_path(batch, snapshot.root, path) is None:
+                raise NotFound(f"no path {quote(path)} in the workspace or in the state to restore")
+        changes = tuple(
+            change
+            for change in diff_trees(batch, snapshot.root, goal)
+            if _is_among(change.path, wanted_paths)
+        )
+        if not discard:
+            _refuse_loss(batch, last, snapshot.root, changes)
+        batch.prepare()
+        root = goal if not wanted_paths else snapshot.root
+        restored = _apply(store, batch, record, changes, root)
+    shown = tuple(change for change in changes if not is_only_time(change))
+    return Advanced(record.name, record.last, record.last, shown, problems=tuple(restored.problems))
+
+
+def _is_among(path: bytes, wanted: tuple[bytes, ...]) -> bool:
+    return not wanted or any(path == one or not one or path.startswith(one + b"/") for one in wanted)
+
+
+def _refuse_loss(source: ObjectSource, last: Entry, now: Entry, changes: tuple[Change, ...]) -> None:
+    if not has_changes(source, last, now):
+        return
+    touched = {change.path for change in changes}
+    lost = [
+        change.path
+        for change in diff_trees(source, last, now)
+        if change.path in touched and change.new is not None and not is_only_time(change)
+    ]
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise Dirty(
+            f"uncommitted changes would be lost: {quote(lost[0])}{more}",
+            "commit them first, or pass --discard to lose them",
+        )
+
+
+def _apply(
+    store: Store, source: ObjectSource, record: WorkspaceRecord, changes: tuple[Change, ...], root: Entry
+) -> Restored:
+    if not changes:
+        return Restored()
+    directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return apply_changes(
+            source,
+            directory,
+            changes,
+            root,
+            owners=os.geteuid() == 0,
+            members=_standing_members(source, root, changes),
+        )
+    finally:
+        os.close(directory)
+
+
+def _standing_members(
+    source: ObjectSource, root: Entry, changes: tuple[Change, ...]
+) -> list[tuple[int, bytes]]:
+    """Return the members of touched link groups that stay as they are; reads the tree only if there are such groups."""
+    groups = {change.new.link_group for change in changes if change.new is not None and change.new.link_group}
+    if not groups:
+        return []
+    touched = {change.path for change in changes}
+    return [
+        (entry.link_group, path)
+        for path, entry in walk(source, root)
+        if entry.link_group in groups and path not in touched
+    ]

@@ -1,0 +1,198 @@
+"""Snapshots: the state a workspace has right now, as a root entry.
+
+One function for every engine: for ``overlay`` the lower commit's tree plus the edits that the upper holds (cost: the
+upper), for ``copy`` and ``source`` a capture helped by the stat cache (cost: a scan). Objects go into the caller's batch,
+so a snapshot that nobody commits leaves nothing behind. The caches that make the next one cheap are saved by :meth:`keep`,
+only once the objects they name are in the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from layerfs.capture import (
+    TORN_PAUSE_SECONDS,
+    TORN_RETRIES,
+    FileContent,
+    Problem,
+    Rules,
+    capture_directory,
+    read_file,
+)
+from layerfs.capturerules import exclusion
+from layerfs.checkout import OpenDirectory
+from layerfs.errors import NotFound, TornRead, quote
+from layerfs.history import CommitReader
+from layerfs.layout import POINTER, is_inside
+from layerfs.objects.entry import Entry, EntryKind
+from layerfs.objects.environment import Change, diff_trees, edit_paths, split
+from layerfs.objects.source import ObjectSource, ObjectStore
+from layerfs.progress import SILENT, Progress
+from layerfs.settings import Settings
+from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache
+from layerfs.store import Store
+from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
+from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
+from layerfs.workspace.upper import Content, UpperEntry, scan_upper
+from layerfs.workspace.uppercache import decode_cache
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Snapshot(NamedTuple):
+    """A workspace's state: its root entry, what could not be read, and how to keep the caches."""
+
+    root: Entry
+    problems: list[Problem]
+    mounts: list[bytes]
+    read_files: int
+    keep: Callable[[], None]
+
+
+def take_snapshot(
+    store: Store,
+    objects: ObjectStore,
+    record: WorkspaceRecord,
+    *,
+    allow_torn: bool = False,
+    progress: Progress = SILENT,
+) -> Snapshot:
+    """Return the state of a workspace; objects that are new go into ``objects``.
+
+    Raises NotFound when the workspace's directory is gone and TornRead when a file will not hold still.
+    """
+    if record.engine is Engine.OVERLAY:
+        return _overlay(store, objects, record, allow_torn)
+    return _directory(store, objects, record, allow_torn, progress)
+
+
+def _directory(
+    store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_torn: bool, progress: Progress
+) -> Snapshot:
+    try:
+        fd = os.open(record.path, _DIRECTORY)
+    except FileNotFoundError:
+        raise NotFound(
+            f"the directory of workspace {quote(record.name)} is gone: {quote(record.path)}"
+        ) from None
+    settings = Settings(store.path)
+    inside = [path[len(record.path.rstrip(b"/")) + 1 :] for path in _own_places(store, record)]
+    rules = Rules(
+        exclusion(settings.patterns("capture.exclude"), inside),
+        settings.flag("capture.cross-filesystems"),
+        allow_torn,
+        keep_owners=record.engine is Engine.COPY and os.geteuid() != 0,
+    )
+    cache = load_cache(cache_file(store, record.name))
+    try:
+        base = CommitReader(store.objects).root(record.last)
+        captured = capture_directory(fd, objects, base=base, cache=cache, rules=rules, progress=progress)
+    finally:
+        os.close(fd)
+    return Snapshot(
+        captured.root,
+        captured.problems,
+        captured.mounts,
+        captured.totals.read_files,
+        lambda: _keep(store, record.name, captured.cache),
+    )
+
+
+def _keep(store: Store, name: str, cache: StatCache) -> None:
+    save_cache(cache_file(store, name), cache)
+
+
+def _own_places(store: Store, record: WorkspaceRecord) -> list[bytes]:
+    """Return what lies below the workspace and is layerfs's own: the store, and other workspaces."""
+    places = [store.path, *(other.path for other in all_workspaces(store.refs) if other.attached)]
+    return [path for path in places if path != record.path and is_inside(path, record.path)]
+
+
+def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_torn: bool) -> Snapshot:
+    base = CommitReader(store.objects).root(record.lower)
+    cache_path = upper_cache_file(store, record.name)
+    try:
+        with open(cache_path, "rb") as file:
+            cache = decode_cache(file.read(), base.ref)
+    except FileNotFoundError:
+        cache = None
+    try:
+        upper = os.open(upper_directory(store, record.name), _DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise NotFound(f"the upper of workspace {quote(record.name)} is gone") from None
+    try:
+        scan = scan_upper(
+            upper,
+            store.objects,
+            base,
+            started_ns=kernel_now_ns(),
+            skip=frozenset((POINTER,)),
+            cache=cache,
+        )
+        pending = scan.pending()
+        settled = scan.settle(
+            {entry.path: _read_pending(upper, entry, objects, allow_torn) for entry in pending}
+        )
+    finally:
+        os.close(upper)
+    root = edit_paths(objects, base, settled.edits())
+
+    def keep() -> None:
+        temporary = cache_path + b".new"
+        with open(temporary, "wb", opener=_private) as file:
+            file.write(settled.cache().encode())
+        os.replace(temporary, cache_path)
+
+    return Snapshot(root, [], [], len(pending), keep)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
+    parent, name = split(entry.path)
+    with OpenDirectory(upper, parent) as directory:
+        content = _read_steady(directory, name, objects, allow_torn, entry.path)
+    info = content.info
+    return Content(content.ref, content.size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def _read_steady(
+    directory: int, name: bytes, objects: ObjectStore, allow_torn: bool, path: bytes
+) -> FileContent:
+    import time
+
+    for attempt in range(TORN_RETRIES):
+        if attempt:
+            time.sleep(TORN_PAUSE_SECONDS * attempt)
+        try:
+            content = read_file(directory, name, objects)
+        except NotFound:
+            raise TornRead(f"{quote(path)} vanished while the workspace was read", "try again") from None
+        if content.stable or (allow_torn and attempt == TORN_RETRIES - 1):
+            return content
+    raise TornRead(
+        f"{quote(path)} keeps changing while it is read",
+        "stop what writes to it, or pass --allow-torn to record it as it was read",
+    )
+
+
+def changes_between(source: ObjectSource, old: Entry, new: Entry) -> list[Change]:
+    """Return what differs between two states, leaving out directories of which only the time moved."""
+    return [change for change in diff_trees(source, old, new) if not is_only_time(change)]
+
+
+def is_only_time(change: Change) -> bool:
+    """Whether a change is nothing but a directory's mtime."""
+    old, new = change.old, change.new
+    if old is None or new is None or old.kind is not EntryKind.DIR or new.kind is not EntryKind.DIR:
+        return False
+    return old._replace(mtime_ns=new.mtime_ns, ref=b"") == new._replace(ref=b"")
+
+
+def has_changes(source: ObjectSource, old: Entry, new: Entry) -> bool:
+    """Whether two states differ in anything worth a commit."""
+    return old != new and any(not is_only_time(change) for change in diff_trees(source, old, new))
