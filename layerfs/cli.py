@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 from layerfs import __version__, output
 from layerfs.context import Context, read_context
 from layerfs.errors import LayerfsError, UsageError, quote
+from layerfs.refusals import explain_oserror
 from layerfs.registry import COMMANDS, GROUPS, Command, find_command, first_words, verbs_of
 
 _TAKES_VALUE = ("--store", "-C")
@@ -35,13 +36,23 @@ def entry() -> NoReturn:
     reason; the frame turns it on before a command runs.
     """
     gc.disable()
+    _open_standard_streams()
     code = main()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = code or 141
+        code = code or output.EXIT_PIPE
     os._exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed, or a file of the store would get its number and our words."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,11 +65,15 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         from layerfs.frame import run
     except LayerfsError as error:
-        output.write_error(error, "layerfs/1", "--json" in arguments)
-        return error.exit_code
+        return output.report(error, "layerfs/1", "--json" in arguments)
     except BrokenPipeError:
         output.silence()
-        return 141
+        return output.EXIT_PIPE
+    except OSError as error:
+        refusal = explain_oserror(error)
+        if refusal is None:
+            raise
+        return output.report(refusal, "layerfs/1", "--json" in arguments)
     except KeyboardInterrupt:
         return 130
     return run(line.row, line.arguments, context)

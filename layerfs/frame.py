@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from layerfs import output
 from layerfs.context import Context, current_directory
-from layerfs.errors import EXIT_BUG, LayerfsError, NotFound, Unable, quote
+from layerfs.errors import EXIT_BUG, LayerfsError, NotFound, Unable, UsageError, quote
 from layerfs.layout import find_store, is_inside
 from layerfs.output import Reply
 from layerfs.parsing import GlobalOptions, HelpText, parse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from layerfs.store import Store
     from layerfs.workspace.records import WorkspaceRecord
 
-EXIT_INTERRUPTED, EXIT_PIPE, EXIT_TERMINATED = 130, 141, 143
+EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 
 class Terminated(BaseException):
@@ -151,17 +151,17 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     try:
         return _run(row, argv, context)
     except LayerfsError as error:
-        return _fail(error, row, as_json)
+        return output.report(error, row.schema, as_json)
     except BrokenPipeError:
         output.silence()
-        return EXIT_PIPE
+        return output.EXIT_PIPE
     except OSError as error:
         known = explain_oserror(error)
         if known is None:
             return _report_bug(row, as_json)
-        return _fail(known, row, as_json)
+        return output.report(known, row.schema, as_json)
     except MemoryError:
-        return _fail(Unable("not enough memory for this operation"), row, as_json)
+        return output.report(Unable("not enough memory for this operation"), row.schema, as_json)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Terminated:
@@ -199,21 +199,13 @@ def _enter_directory(directory: str, context: Context) -> Context:
     return context._replace(cwd=current_directory({}))
 
 
-def _fail(error: LayerfsError, row: Command, as_json: bool) -> int:
-    try:
-        output.write_error(error, row.schema, as_json)
-    except BrokenPipeError:
-        output.silence()
-        return EXIT_PIPE
-    return error.exit_code
-
-
 def _report_bug(row: Command, as_json: bool) -> int:
     """Show the exception in full: nobody can report a bug from its last line."""
     import traceback
 
     traceback.print_exc()
-    return _fail(InternalError("this is a bug in layerfs", "please report it with the lines above"), row, as_json)
+    bug = InternalError("this is a bug in layerfs", "please report it with the lines above")
+    return output.report(bug, row.schema, as_json)
 
 
 def _raise_terminated(signum: int, stack: object) -> NoReturn:

@@ -13,9 +13,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from layerfs.errors import LayerfsError
+from layerfs.refusals import explain_oserror
+
+EXIT_PIPE = 141
 
 Text = bytes | Iterable[bytes]
 
@@ -59,6 +63,22 @@ def write_error(error: LayerfsError, schema: str, as_json: bool) -> None:
         text += f"hint: {error.hint}\n"
     _write(stderr(), encode_text(text))
     stderr().flush()
+
+
+def report(error: LayerfsError, schema: str, as_json: bool) -> int:
+    """Print ``error`` and return the exit code, whatever state the streams are in."""
+    try:
+        write_error(error, schema, as_json)
+    except BrokenPipeError:
+        silence()
+        return EXIT_PIPE
+    except OSError as failure:
+        refusal = explain_oserror(failure) or error
+        with suppress(OSError):
+            write_error(refusal, schema, as_json=False)
+        silence()
+        return refusal.exit_code
+    return error.exit_code
 
 
 def write_note(note: str) -> None:

@@ -21,7 +21,7 @@ MAN = Path(__file__).resolve().parent
 sys.path.insert(0, str(MAN.parent))
 
 import layerfs  # noqa: E402
-from layerfs import errors, frame  # noqa: E402
+from layerfs import errors, frame, output  # noqa: E402
 from layerfs.errors import LayerfsError  # noqa: E402
 from layerfs.parsing import load, parser_of  # noqa: E402
 from layerfs.registry import COMMANDS, GROUPS, Command, first_words, verbs_of  # noqa: E402
@@ -42,7 +42,7 @@ _MEANINGS = (
     (errors.EXIT_IO, "the store's input or output failed: no space, input/output error"),
     (errors.EXIT_BUG, "a bug in layerfs; the only case with a traceback"),
     (frame.EXIT_INTERRUPTED, "interrupted (SIGINT)"),
-    (frame.EXIT_PIPE, "the reader of the output went away (SIGPIPE)"),
+    (output.EXIT_PIPE, "the reader of the output went away (SIGPIPE)"),
     (frame.EXIT_TERMINATED, "terminated (SIGTERM)"),
 )
 

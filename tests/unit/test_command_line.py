@@ -28,6 +28,7 @@ from layerfs.errors import (
 )
 from layerfs.frame import Invocation
 from layerfs.output import Reply
+from layerfs.refusals import explain_oserror
 from layerfs.registry import NONE, Command
 
 
@@ -162,7 +163,7 @@ def test_pieces_are_written_as_they_come(streams: tuple[io.BytesIO, io.BytesIO])
     ],
 )
 def test_refusals_of_the_system_are_one_line(number: int, kind: type[LayerfsError]) -> None:
-    found = frame.explain_oserror(OSError(number, os.strerror(number), "some\nfile"))
+    found = explain_oserror(OSError(number, os.strerror(number), "some\nfile"))
     assert type(found) is kind
     assert "\n" not in found.message and "some\\nfile" in found.message
 

@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 700
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 STORE = {"store", "log", "metadb", "lane", "refs", "storeformat", "atomicfile"}
-PURE_AT_ROOT = {"errors", "ids", "rows", "pathnames", "limits", "progress"}
+PURE_AT_ROOT = {"errors", "ids", "rows", "pathnames", "limits", "progress", "refusals"}
 
 LIBRARIES = {
     "typer": lambda name: name == "parsing" or name.startswith("commands."),
@@ -27,7 +27,7 @@ LIBRARIES = {
     "fastcdc": lambda name: name.startswith("native"),
 }
 
-STARTUP = {"cli", "context", "registry", "output", "errors", "usage", "__init__", "__main__"}
+STARTUP = {"cli", "context", "registry", "output", "errors", "refusals", "usage", "__init__", "__main__"}
 HEAVY = {"typer", "rich", "subprocess", "concurrent", "asyncio", "json", "inspect", "dataclasses", "pathlib", "logging"}
 
 
