@@ -34,18 +34,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs.atomicfile import Files
 from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
 from layerfs.metadb import MetaDb, PackRow
 from layerfs.objects import packs
-from layerfs.objects.batch import Group
 from layerfs.objects.frames import FrameObject, encode_frame, read_objects
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import Move, decode_move, encode_move
 from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
 from layerfs.refs import apply_move
+
+if TYPE_CHECKING:
+    from layerfs.objects.batch import Group
 
 SEAL_BYTES = 32 * 1024 * 1024
 LOG_TEMPORARY = b".log-new"

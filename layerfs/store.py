@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs import storeformat
 from layerfs.atomicfile import Files, storage_errors
@@ -33,13 +33,15 @@ from layerfs.lane import DEFAULT_TIMEOUT, LaneLock
 from layerfs.log import SEAL_BYTES, Log, first_log_pack
 from layerfs.metadb import DATABASE_FILE, MetaDb, State
 from layerfs.objects import packs
-from layerfs.objects.batch import LEVEL, Batch
-from layerfs.objects.bulk import BulkPack, sweep
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import LayerAdd, Move, Op, PackAdd, RefSet
 from layerfs.refs import Refs, check_ops, check_ref_names
 from layerfs.storeformat import DURABLE, StoreFormat
+
+if TYPE_CHECKING:
+    from layerfs.objects.batch import Batch
+    from layerfs.objects.bulk import BulkPack
 
 PACKS = b"packs"
 SCRATCH = b"tmp"
@@ -201,8 +203,10 @@ class Store:
         """The pointers as they are now."""
         return Refs(self.db)
 
-    def batch(self, level: int = LEVEL, threads: int | None = None) -> Batch:
-        """Start a batch of objects."""
+    def batch(self, level: int | None = None, threads: int | None = None) -> Batch:
+        """Start a batch of objects; ``level`` is zstd's."""
+        from layerfs.objects.batch import Batch
+
         return Batch(self.objects, self._make_bulk, level, threads)
 
     @contextmanager
@@ -254,6 +258,8 @@ class Store:
             return self._sweep()
 
     def _sweep(self) -> list[bytes]:
+        from layerfs.objects.bulk import sweep
+
         registered = {row.number for row in self.db.packs()} | {self.db.state().open_pack}
         return sweep(self.files, self._packs_fd, registered)
 
@@ -317,6 +323,8 @@ class Store:
         self._log.notes.clear()
 
     def _make_bulk(self) -> BulkPack:
+        from layerfs.objects.bulk import BulkPack
+
         return BulkPack(self.files, self._packs_fd, self.format.store_id)
 
     def _make_database(self, state: State, name: bytes = DATABASE_FILE) -> MetaDb:

@@ -1,4 +1,4 @@
-"""What the tests of the store share: small real histories, a fault-injecting file layer, and child processes that write."""
+"""What the tests of the store share: small histories, a fault-injecting file layer, and child processes that write."""
 
 from __future__ import annotations
 

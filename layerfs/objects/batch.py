@@ -83,12 +83,12 @@ class Batch:
         self,
         database: ObjectDatabase,
         make_bulk: Callable[[], BulkPack],
-        level: int = LEVEL,
+        level: int | None = None,
         threads: int | None = None,
     ) -> None:
         self._database = database
         self._make_bulk = make_bulk
-        self._level = level
+        self._level = LEVEL if level is None else level
         self._thread_limit = threads or min(MAX_THREADS, os.cpu_count() or 1)
         self._lock = Lock()
         self._known: dict[ObjectId, int] = {}

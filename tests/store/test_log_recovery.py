@@ -224,7 +224,7 @@ def test_every_durable_call_may_be_the_last(tmp_path: Path, kind: str) -> None:
             code = in_child(lambda: run_story(place, files, journal))
             assert code in (0, DIED)
             clean = not (stopped := code == DIED)
-        done = [(str(branch, "ascii"), path) for branch, path in map(lambda line: line.split(b" "), lines(journal))]
+        done = acknowledged(journal)
         check_story(place, done, more=stopped)
         shutil.rmtree(place)
         return clean
@@ -233,8 +233,10 @@ def test_every_durable_call_may_be_the_last(tmp_path: Path, kind: str) -> None:
     assert points > 40
 
 
-def lines(journal: Path) -> list[bytes]:
-    return journal.read_bytes().splitlines()
+def acknowledged(journal: Path) -> list[tuple[str, bytes]]:
+    """Return the steps a story noted."""
+    rows = [line.split(b" ") for line in journal.read_bytes().splitlines()]
+    return [(branch.decode("ascii"), path) for branch, path in rows]
 
 
 def test_flipped_bytes_are_named_with_commit_and_path(tmp_path: Path) -> None:
