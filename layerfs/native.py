@@ -79,9 +79,7 @@ def select(*, kernel: bool) -> None:
     _active = _load(kernel)
 
 
-def cut_points(
-    data: BytesLike, minimum: int, average: int, maximum: int, final: bool = True
-) -> list[int]:
+def cut_points(data: BytesLike, minimum: int, average: int, maximum: int, final: bool = True) -> list[int]:
     """Return the end offset of each chunk of ``data``, exactly where the ``fastcdc`` package cuts (FastCDC, 2016).
 
     With ``final`` the last offset is ``len(data)``. Without it, a last piece that neither its content nor the largest
