@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from layerfs.merge import gitdir, textmerge
+from layerfs.merge import gitdir, gitrefs, textmerge
 from layerfs.merge.classes import DERIVED, PathClass
 from layerfs.merge.conflicts import Conflict, ConflictKind, Note, NoteKind
 from layerfs.merge.gitdir import Role
+from layerfs.merge.gitrefs import GitRefs
 from layerfs.merge.textmerge import Labels, Region
 from layerfs.merge.threeway import (
     CLASH,
@@ -82,6 +83,7 @@ class EntryMerger:
         depth: int,
         explain: Explain,
         tracked: Callable[[bytes], bool],
+        refs: tuple[GitRefs, GitRefs, GitRefs],
     ) -> None:
         self.store = store
         self.findings = findings
@@ -90,6 +92,7 @@ class EntryMerger:
         self.depth = depth
         self.explain = explain
         self.tracked = tracked
+        self.refs = refs
 
     def merge(self, path: Path, base: Entry | None, ours: Entry | None, theirs: Entry | None) -> Entry | None:
         """Return the merged entry, None for absent; nothing here is a directory (a base that was one counts as None)."""
@@ -171,7 +174,7 @@ class EntryMerger:
             if role is Role.INDEX and self._same_index(base, kept):
                 return None
             if role is Role.REF:
-                return self.conflict(ConflictKind.GIT_REF, path.name, base, ours, theirs)
+                return self._packed_by_one(path, base, ours, theirs)
         if same_content(base, kept):
             text = "deleted by one side; the other changed only its attributes"
             self.note(path.name, NoteKind.MODE_DELETE, text, ours, theirs)
@@ -275,10 +278,40 @@ class EntryMerger:
             values = [read_content(self.store, entry).strip() for entry in (ours, theirs)]
             if values[0] == values[1]:
                 return min(ours, theirs, key=lambda entry: (entry.size, entry.ref))
-            return self.conflict(ConflictKind.GIT_REF, path.name, base, ours, theirs)
+            return self._packed_by_both(path, base, ours, theirs)
         if role is Role.TEXT:
             return self._text(path, base, before, ours, theirs)
         return self.conflict(ConflictKind.UNIT, path.name, base, ours, theirs)
+
+    def _packed_by_one(
+        self, path: Path, base: Entry, ours: Entry | None, theirs: Entry | None
+    ) -> Entry | None:
+        """One side deleted a loose ref, the other changed it: if it is only packed there, it has not moved."""
+        kept = ours if ours is not None else theirs
+        assert kept is not None
+        split = gitrefs.split_ref(path.name)
+        if split is not None and base.kind is kept.kind is EntryKind.FILE:
+            packed = self.refs[2 if ours is not None else 1].packed(split[0])
+            found = packed.get(split[1]) if packed is not None else None
+            values = [read_content(self.store, entry).strip() for entry in (base, kept)]
+            if found is not None:
+                merged = merge_value(values[0], found.value, values[1])
+                if merged is not CLASH:
+                    return kept if merged == values[1] else None
+        return self.conflict(ConflictKind.GIT_REF, path.name, base, ours, theirs)
+
+    def _packed_by_both(self, path: Path, base: Entry | None, ours: Entry, theirs: Entry) -> Entry | None:
+        directory, _, name = path.name.rpartition(b"/")
+        if name == b"packed-refs":
+            before = self.refs[0].values(directory)
+            mine, other = (
+                gitrefs.read_packed_refs(read_content(self.store, entry)) for entry in (ours, theirs)
+            )
+            if before is not None and mine is not None and other is not None:
+                merged = gitrefs.merge_packed_refs(before, mine, other)
+                if merged is not None:
+                    return self._with_content(ours, merged)
+        return self.conflict(ConflictKind.GIT_REF, path.name, base, ours, theirs)
 
     def _index(
         self, path: Path, base: Entry | None, before: Entry | None, ours: Entry, theirs: Entry

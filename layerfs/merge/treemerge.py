@@ -27,9 +27,10 @@ from layerfs.merge.classes import (
 from layerfs.merge.conflicts import Conflict, ConflictKind, Note, NoteKind, sort_conflicts, sort_notes
 from layerfs.merge.entrymerge import EntryMerger, Findings, Path
 from layerfs.merge.gitdir import Role
+from layerfs.merge.gitrefs import GitRefs
 from layerfs.merge.renames import RenameList, Renames
 from layerfs.merge.textmerge import Labels
-from layerfs.merge.threeway import merge_attributes, same
+from layerfs.merge.threeway import CLASH, merge_attributes, merge_value, same
 from layerfs.objects.content import read_content
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_names, diff_trees, edit_paths, join, lookup_path, split, tree_of
@@ -133,12 +134,21 @@ class _TreeMerger:
         self.findings = Findings()
         self.our_renames = Renames(source, self.base, self.ours, renames[0])
         self.their_renames = Renames(source, self.base, self.theirs, renames[1])
+        self.refs = (GitRefs(source, self.base), GitRefs(source, self.ours), GitRefs(source, self.theirs))
         self.entries = EntryMerger(
-            self.store, self.findings, merge_time_ns, labels, depth, self._explain, self._is_tracked
+            self.store,
+            self.findings,
+            merge_time_ns,
+            labels,
+            depth,
+            self._explain,
+            self._is_tracked,
+            self.refs,
         )
         self.moved: dict[bytes, Entry] = {}
         self.linked: dict[int, dict[bytes, tuple[Entry | None, Entry]]] = {}
         self.git_tracked: dict[bytes, frozenset[bytes]] = {}
+        self.repacked: dict[bytes, dict[bytes, bytes]] = {}
 
     def run(self) -> MergeResult:
         base, ours, theirs = self.base, self.ours, self.theirs
@@ -148,13 +158,12 @@ class _TreeMerger:
             return MergeResult(theirs, (), ())
         self._check_diverging_renames()
         root = self._directories(Path(b"", PathClass.PLAIN), base, ours, theirs)
-        notes = sort_notes(self.findings.all_notes())
-        if self.findings.conflicts:
-            return MergeResult(None, sort_conflicts(self.findings.conflicts), notes)
-        root = (
-            edit_paths(self.store, root, self.moved | self._relink()) if self.moved or self.linked else root
-        )
-        return MergeResult(root, (), sort_notes(self.findings.all_notes()))
+        if not self.findings.conflicts:
+            edits = self.moved | self._relink()
+            root = edit_paths(self.store, root, edits) if edits else root
+            self._check_repacked(root)
+        conflicts = sort_conflicts(self.findings.conflicts)
+        return MergeResult(None if conflicts else root, conflicts, sort_notes(self.findings.all_notes()))
 
     # -- one name ------------------------------------------------------------------------------------------------------
 
@@ -222,6 +231,8 @@ class _TreeMerger:
             if merged != o:
                 edits[name] = merged
         self._note_collisions(path, names)
+        if path.cls is PathClass.GIT and b"packed-refs" in names and not self.depth:
+            self._compare_refs(path.name)
         if self.findings.conflicts:
             return ours.ref
         return edit_tree(self.store, tree_of(ours), edits)
@@ -506,6 +517,37 @@ class _TreeMerger:
             self.git_tracked[directory] = frozenset(tracked if found else (b"/",))
         known = self.git_tracked[directory]
         return None if b"/" in known else known
+
+    def _compare_refs(self, git_directory: bytes) -> None:
+        """Refs are being repacked: compare them as values, since a move may hide in either of two places."""
+        values = [refs.values(git_directory) for refs in self.refs]
+        base, ours, theirs = values
+        if base is None or ours is None or theirs is None:
+            return  # whoever changed a file nobody understands conflicts as a file
+        known = {conflict.path for conflict in self.findings.conflicts}
+        expected: dict[bytes, bytes] = {}
+        for name in sorted(base.keys() | ours.keys() | theirs.keys()):
+            value = merge_value(base.get(name), ours.get(name), theirs.get(name))
+            if value is CLASH and join(git_directory, name) not in known:
+                self._ref_conflict(join(git_directory, name))
+            elif value is not None and value is not CLASH:
+                expected[name] = value
+        self.repacked[git_directory] = expected
+
+    def _check_repacked(self, root: Entry) -> None:
+        """Every ref must read as the value that follows from the sides, wherever it came to lie."""
+        for git_directory, expected in self.repacked.items():
+            found = GitRefs(self.store, root).values(git_directory) or {}
+            for name, value in expected.items():
+                if found.get(name) != value:
+                    self._ref_conflict(join(git_directory, name))
+
+    def _ref_conflict(self, path: bytes) -> None:
+        terms = [
+            None if root is None else lookup_path(self.store, root, path)
+            for root in (self.base, self.ours, self.theirs)
+        ]
+        self.entries.conflict(ConflictKind.GIT_REF, path, *terms, detail="packed and loose refs differ")
 
 
 def _sides(mine: Entry | None, other: Entry | None, is_ours: bool) -> Sequence[Entry | None]:
