@@ -66,7 +66,7 @@ def main() -> None:
     if not native.available():
         sys.exit("the native kernels are not built")
     own = argparse.ArgumentParser(add_help=False)
-    own.add_argument("--size", type=int, default=64)
+    own.add_argument("--size", type=int, default=256)
     size, rest = own.parse_known_args()
     options = harness.arguments(__doc__, rest)
     results = []
