@@ -16,7 +16,7 @@ from layerfs.merge import gitdir, gitrefs, textmerge
 from layerfs.merge.classes import DERIVED, PathClass
 from layerfs.merge.conflicts import Conflict, ConflictKind, Note, NoteKind
 from layerfs.merge.gitdir import Role
-from layerfs.merge.gitrefs import GitRefs
+from layerfs.merge.gitstate import GitState
 from layerfs.merge.textmerge import Labels, Region
 from layerfs.merge.threeway import (
     CLASH,
@@ -82,8 +82,7 @@ class EntryMerger:
         labels: Labels,
         depth: int,
         explain: Explain,
-        tracked: Callable[[bytes], bool],
-        refs: tuple[GitRefs, GitRefs, GitRefs],
+        git: GitState,
     ) -> None:
         self.store = store
         self.findings = findings
@@ -91,8 +90,7 @@ class EntryMerger:
         self.labels = labels
         self.depth = depth
         self.explain = explain
-        self.tracked = tracked
-        self.refs = refs
+        self.git = git
 
     def merge(self, path: Path, base: Entry | None, ours: Entry | None, theirs: Entry | None) -> Entry | None:
         """Return the merged entry, None for absent; nothing here is a directory (a base that was one counts as None)."""
@@ -150,7 +148,9 @@ class EntryMerger:
         return gitdir.role_of(gitdir.inside(path.name)[1]) in (Role.OBJECT, Role.PACK)
 
     def _is_derived(self, path: Path) -> bool:
-        return path.cls is PathClass.CACHE or (path.cls is PathClass.OUTPUT and not self.tracked(path.name))
+        return path.cls is PathClass.CACHE or (
+            path.cls is PathClass.OUTPUT and not self.git.is_tracked(path.name)
+        )
 
     def _left_out(self, path: Path, base: Entry | None) -> Entry | None:
         if self.depth:
@@ -291,7 +291,7 @@ class EntryMerger:
         assert kept is not None
         split = gitrefs.split_ref(path.name)
         if split is not None and base.kind is kept.kind is EntryKind.FILE:
-            packed = self.refs[2 if ours is not None else 1].packed(split[0])
+            packed = self.git.refs[2 if ours is not None else 1].packed(split[0])
             found = packed.get(split[1]) if packed is not None else None
             values = [read_content(self.store, entry).strip() for entry in (base, kept)]
             if found is not None:
@@ -303,7 +303,7 @@ class EntryMerger:
     def _packed_by_both(self, path: Path, base: Entry | None, ours: Entry, theirs: Entry) -> Entry | None:
         directory, _, name = path.name.rpartition(b"/")
         if name == b"packed-refs":
-            before = self.refs[0].values(directory)
+            before = self.git.refs[0].values(directory)
             mine, other = (
                 gitrefs.read_packed_refs(read_content(self.store, entry)) for entry in (ours, theirs)
             )

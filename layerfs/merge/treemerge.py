@@ -11,7 +11,7 @@ the result. Rules: design page 4; decisions in layerfs-merge(7).
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from layerfs.ids import ObjectId
@@ -21,17 +21,16 @@ from layerfs.merge.classes import (
     PathClass,
     class_below,
     class_of,
-    database_of,
-    distribution_of,
 )
 from layerfs.merge.conflicts import Conflict, ConflictKind, Note, NoteKind, sort_conflicts, sort_notes
 from layerfs.merge.entrymerge import EntryMerger, Findings, Path
 from layerfs.merge.gitdir import Role
-from layerfs.merge.gitrefs import GitRefs
+from layerfs.merge.gitstate import GitState
+from layerfs.merge.linkmerge import relink
 from layerfs.merge.renames import RenameList, Renames
 from layerfs.merge.textmerge import Labels
-from layerfs.merge.threeway import CLASH, merge_attributes, merge_value, same
-from layerfs.objects.content import read_content
+from layerfs.merge.threeway import merge_attributes, same
+from layerfs.merge.units import Names, clashing_distributions, mixed_databases
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_names, diff_trees, edit_paths, join, lookup_path, split, tree_of
 from layerfs.objects.kinds import Kind
@@ -114,9 +113,6 @@ class _Both:
         return oid
 
 
-Names = dict[bytes, tuple[Entry | None, Entry | None, Entry | None]]
-
-
 class _TreeMerger:
     def __init__(
         self,
@@ -134,21 +130,12 @@ class _TreeMerger:
         self.findings = Findings()
         self.our_renames = Renames(source, self.base, self.ours, renames[0])
         self.their_renames = Renames(source, self.base, self.theirs, renames[1])
-        self.refs = (GitRefs(source, self.base), GitRefs(source, self.ours), GitRefs(source, self.theirs))
+        self.git = GitState(self.store, *roots)
         self.entries = EntryMerger(
-            self.store,
-            self.findings,
-            merge_time_ns,
-            labels,
-            depth,
-            self._explain,
-            self._is_tracked,
-            self.refs,
+            self.store, self.findings, merge_time_ns, labels, depth, self._explain, self.git
         )
         self.moved: dict[bytes, Entry] = {}
         self.linked: dict[int, dict[bytes, tuple[Entry | None, Entry]]] = {}
-        self.git_tracked: dict[bytes, frozenset[bytes]] = {}
-        self.repacked: dict[bytes, dict[bytes, bytes]] = {}
 
     def run(self) -> MergeResult:
         base, ours, theirs = self.base, self.ours, self.theirs
@@ -161,7 +148,7 @@ class _TreeMerger:
         if not self.findings.conflicts:
             edits = self.moved | self._relink()
             root = edit_paths(self.store, root, edits) if edits else root
-            self._check_repacked(root)
+            self._report_refs(self.git.misplaced_refs(root))
         conflicts = sort_conflicts(self.findings.conflicts)
         return MergeResult(None if conflicts else root, conflicts, sort_notes(self.findings.all_notes()))
 
@@ -232,7 +219,7 @@ class _TreeMerger:
                 edits[name] = merged
         self._note_collisions(path, names)
         if path.cls is PathClass.GIT and b"packed-refs" in names and not self.depth:
-            self._compare_refs(path.name)
+            self._report_refs(self.git.compare_refs(path.name))
         if self.findings.conflicts:
             return ours.ref
         return edit_tree(self.store, tree_of(ours), edits)
@@ -398,57 +385,23 @@ class _TreeMerger:
                     ConflictKind.RENAME_RENAME, old, base, ours, theirs, detail=f"renamed to {detail}"
                 )
 
-    # -- files that only make sense together ---------------------------------------------------------------------------
+    # -- the whole result -----------------------------------------------------------------------------------------------
 
     def _settle_units(self, path: Path, names: Names, ours: Entry) -> set[bytes]:
-        """Decide databases with their logs, and distributions both sides installed, as units; return names decided."""
-        settled: set[bytes] = set()
-        for database in {database_of(name) for name in names} - {None}:
-            assert database is not None
-            stands = names.get(database, (None, None, None))[1] or find_entry(
-                self.store, tree_of(ours), database
-            )
-            if stands is None or stands.kind is not EntryKind.FILE:
-                continue
-            members = [name for name in names if name == database or database_of(name) == database]
-            terms = [names[name] for name in members]
-            ours_changed = any(not same(b, o) for b, o, _ in terms)
-            theirs_changed = any(not same(b, t) for b, _, t in terms)
-            if path.cls in DERIVED or not (ours_changed and theirs_changed):
-                continue
-            if all(same(o, t) for _, o, t in terms):
-                continue
-            first = min(members)
-            detail = "a database and its log belong together"
-            self.entries.conflict(ConflictKind.UNIT, join(path.name, first), *names[first], detail=detail)
-            settled.update(members)
-        if path.cls is PathClass.UNIT:
-            self._check_distributions(path, names)
-        return settled
+        """Report units both sides changed; return the names that are decided by that."""
+        found = clashing_distributions(names) if path.cls is PathClass.UNIT else []
+        if path.cls not in DERIVED and path.cls is not PathClass.GIT:
+            found += mixed_databases(names, lambda name: find_entry(self.store, tree_of(ours), name))
+        for name, terms, detail, _ in found:
+            self.entries.conflict(ConflictKind.UNIT, join(path.name, name), *terms, detail=detail)
+        return {member for unit in found for member in unit.members}
 
-    def _check_distributions(self, path: Path, names: Names) -> None:
-        added: tuple[dict[bytes, bytes], dict[bytes, bytes]] = ({}, {})
-        for name, (b, o, t) in names.items():
-            project = distribution_of(name)
-            if project is None or b is not None:
-                continue
-            if o is not None:
-                added[0][project] = name
-            if t is not None:
-                added[1][project] = name
-        for project, mine in added[0].items():
-            other = added[1].get(project, mine)
-            if other != mine:
-                shown = " and ".join(
-                    name.decode("utf-8", "backslashreplace") for name in sorted((mine, other))
-                )
+    def _report_refs(self, paths: Iterable[bytes]) -> None:
+        for path in paths:
+            if all(conflict.path != path for conflict in self.findings.conflicts):
+                terms = self.git.terms(path)
                 self.entries.conflict(
-                    ConflictKind.UNIT,
-                    join(path.name, project),
-                    None,
-                    names[mine][1],
-                    names[other][2],
-                    detail=f"both sides installed {shown}",
+                    ConflictKind.GIT_REF, path, *terms, detail="loose and packed refs differ"
                 )
 
     def _note_collisions(self, path: Path, names: Names) -> None:
@@ -466,88 +419,17 @@ class _TreeMerger:
                 self.entries.note(join(path.name, pair[0]), NoteKind.CASE_COLLISION, text, None, None)
 
     def _relink(self) -> dict[bytes, Entry | None]:
-        """Make the names of each hard-link group agree again, or unlink them.
-
-        One inode has one content: a name linked by one side follows an edit made by the other. If more than one edit
-        remains, the names part and a note says so.
-        """
+        """Make the names of each hard-link group agree again, or unlink them with a note."""
         edits: dict[bytes, Entry | None] = {}
         for members in self.linked.values():
-            entries = {path: self.moved.get(path, entry) for path, (_, entry) in members.items()}
-            if len(set(entries.values())) == 1:
-                continue
-            old = {_inode(base) for base, _ in members.values() if base is not None}
-            edited = {_inode(entry) for entry in entries.values()} - old
-            latest = max(entry.mtime_ns for entry in entries.values())
-            if len({_inode(entry) for entry in entries.values()}) == 1:
-                edits |= {path: entry._replace(mtime_ns=latest) for path, entry in entries.items()}
-            elif len(edited) == 1:
-                (kept,) = (entry for entry in set(entries.values()) if _inode(entry) in edited)
-                edits |= dict.fromkeys(entries, kept._replace(mtime_ns=latest))
-            else:
-                for path, entry in entries.items():
-                    edits[path] = entry._replace(link_group=0)
+            merged = {path: (base, self.moved.get(path, entry)) for path, (base, entry) in members.items()}
+            changed = relink(merged)
+            edits |= changed
+            for path, entry in changed.items():
+                if not entry.link_group:
                     text = "its hard-linked names were changed differently; unlinked"
                     self.entries.note(path, NoteKind.LINK, text, None, None)
         return edits
-
-    # -- what git knows ------------------------------------------------------------------------------------------------
-
-    def _is_tracked(self, path: bytes) -> bool:
-        """Whether the nearest git directory tracks the path on either side: then it is source, whatever its name."""
-        directory = split(path)[0]
-        while True:
-            tracked = self._tracked_below(directory)
-            if tracked is not None:
-                return path[len(directory) + 1 if directory else 0 :] in tracked
-            if not directory:
-                return False
-            directory = split(directory)[0]
-
-    def _tracked_below(self, directory: bytes) -> frozenset[bytes] | None:
-        if directory not in self.git_tracked:
-            tracked: set[bytes] = set()
-            found = False
-            for root in (self.ours, self.theirs):
-                index = lookup_path(self.store, root, join(directory, b".git/index"))
-                if index is not None and index.kind is EntryKind.FILE:
-                    found = True
-                    entries = gitdir.read_index(read_content(self.store, index))
-                    tracked.update(entry.path for entry in entries or ())
-            self.git_tracked[directory] = frozenset(tracked if found else (b"/",))
-        known = self.git_tracked[directory]
-        return None if b"/" in known else known
-
-    def _compare_refs(self, git_directory: bytes) -> None:
-        """Refs are being repacked: compare them as values, since a move may hide in either of two places."""
-        values = [refs.values(git_directory) for refs in self.refs]
-        base, ours, theirs = values
-        if base is None or ours is None or theirs is None:
-            return  # whoever changed a file nobody understands conflicts as a file
-        known = {conflict.path for conflict in self.findings.conflicts}
-        expected: dict[bytes, bytes] = {}
-        for name in sorted(base.keys() | ours.keys() | theirs.keys()):
-            value = merge_value(base.get(name), ours.get(name), theirs.get(name))
-            if value is CLASH and join(git_directory, name) not in known:
-                self._ref_conflict(join(git_directory, name))
-            elif value is not None and value is not CLASH:
-                expected[name] = value
-        self.repacked[git_directory] = expected
-
-    def _check_repacked(self, root: Entry) -> None:
-        """Every ref must read as the value that follows from the sides, wherever it came to lie."""
-        for git_directory, expected in self.repacked.items():
-            found = GitRefs(self.store, root).values(git_directory) or {}
-            for name, value in expected.items():
-                if found.get(name) != value:
-                    self._ref_conflict(join(git_directory, name))
-
-    def _ref_conflict(self, path: bytes) -> None:
-        terms = [
-            None if root is None else lookup_path(self.store, root, path)
-            for root in (self.base, self.ours, self.theirs)
-        ]
-        self.entries.conflict(ConflictKind.GIT_REF, path, *terms, detail="packed and loose refs differ")
 
 
 def _sides(mine: Entry | None, other: Entry | None, is_ours: bool) -> Sequence[Entry | None]:
@@ -556,10 +438,6 @@ def _sides(mine: Entry | None, other: Entry | None, is_ours: bool) -> Sequence[E
 
 def _is_dir(entry: Entry | None) -> bool:
     return entry is not None and entry.kind is EntryKind.DIR
-
-
-def _inode(entry: Entry) -> Entry:
-    return entry._replace(mtime_ns=0)
 
 
 def _folded(name: bytes) -> str:
