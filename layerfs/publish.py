@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.errors import ExpectationFailed, Refused
+from layerfs.errors import ExpectationFailed, Refused, UsageError, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId, LayerId
 from layerfs.merge.conflicts import Conflict, Note
@@ -69,6 +69,14 @@ class _Plan(NamedTuple):
     notes: tuple[Note, ...] = ()
     covered: tuple[MainLayer, ...] = ()
     covered_paths: tuple[bytes, ...] = ()
+
+
+def parse_layer(text: str) -> int:
+    """Return the number in ``L7`` or ``7``; ``0`` and ``none`` mean that main has no layer yet."""
+    digits = "0" if text == "none" else text.removeprefix("L").removeprefix("l")
+    if not digits.isdecimal():
+        raise UsageError(f"not a layer: {quote(text)}", "a layer is written L1, L2, …")
+    return int(digits)
 
 
 def publish_branch(store: Store, request: PublishRequest) -> Published:

@@ -74,7 +74,15 @@ GROUPS = (
 
 # name, module, group, summary, needs, role, nul (-z), schema version
 COMMANDS: tuple[Command, ...] = (
+    Command("init", "init", "start", "capture a directory as the first layer of a new store", NONE),
     Command("help", "help", "start", "show the manual page of a command or a topic", NONE),
+    Command("update", "update", "workspaces", "bring newer work into a workspace", WORKSPACE),
+    Command("status", "status", "in a workspace", "show what changed since the last commit", WORKSPACE, nul=True),
+    Command("commit", "commit", "in a workspace", "record the state of a workspace", WORKSPACE),
+    Command("restore", "restore", "in a workspace", "make a workspace or paths equal to another state", WORKSPACE),
+    Command("merge", "merge", "coming together", "combine two lines of work", WRITE),
+    Command("publish", "publish", "coming together", "add a branch's work to main as the next layer", WRITE),
+    Command("checkout", "checkout", "upkeep", "write a state into a new directory", STORE),
     Command("show-ref", "show_ref", "plumbing", "list pointers and the commits they name", STORE, PLUMBING, nul=True),
 )
 

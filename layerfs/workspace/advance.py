@@ -1,8 +1,8 @@
 """Advance: bring another state into a workspace, through the path where it is attached.
 
 ``update`` merges newer work with whatever the workspace holds and applies the difference; ``restore`` makes paths equal
-to another state. Both look at the real state first and change only what differs, so programs that run in the workspace see
-files replaced one by one. On conflict, and when uncommitted work would be lost, nothing is touched.
+to another state. Both look at the real state first and change only what differs, so programs that run in the
+workspace see files replaced one by one. On conflict, and when uncommitted work would be lost, nothing is touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from layerfs.objects.moves import Op, RefSet, WorkspacePut
 from layerfs.objects.source import ObjectSource
 from layerfs.refs import branch_ref
 from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord, encode_record
+from layerfs.workspace.records import WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot
 
 
@@ -133,9 +133,7 @@ def restore_workspace(
             if lookup_path(batch, goal, path) is None and lookup_path(batch, snapshot.root, path) is None:
                 raise NotFound(f"no path {quote(path)} in the workspace or in the state to restore")
         changes = tuple(
-            change
-            for change in diff_trees(batch, snapshot.root, goal)
-            if _is_among(change.path, wanted_paths)
+            change for change in diff_trees(batch, snapshot.root, goal) if _is_wanted(change, wanted_paths)
         )
         if not discard:
             _refuse_loss(batch, last, snapshot.root, changes)
@@ -146,8 +144,13 @@ def restore_workspace(
     return Advanced(record.name, record.last, record.last, shown, problems=tuple(restored.problems))
 
 
-def _is_among(path: bytes, wanted: tuple[bytes, ...]) -> bool:
-    return not wanted or any(path == one or not one or path.startswith(one + b"/") for one in wanted)
+def _is_wanted(change: Change, wanted: tuple[bytes, ...]) -> bool:
+    """Whether a change lies at or below a wanted path, or makes a directory that a wanted path needs."""
+    path = change.path
+    if not wanted or any(path == one or not one or path.startswith(one + b"/") for one in wanted):
+        return True
+    made = change.new is not None and (change.old is None or change.old.kind is not change.new.kind)
+    return made and any(one.startswith(path + b"/") for one in wanted)
 
 
 def _refuse_loss(source: ObjectSource, last: Entry, now: Entry, changes: tuple[Change, ...]) -> None:
@@ -172,7 +175,9 @@ def _apply(
 ) -> Restored:
     if not changes:
         return Restored()
-    directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = os.open(
+        attached_path(store.format.source, record), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    )
     try:
         return apply_changes(
             source,

@@ -133,6 +133,14 @@ def workspace_at(refs: Refs, path: bytes) -> WorkspaceRecord | None:
     return found
 
 
+def attached_path(store_source: bytes | None, record: WorkspaceRecord) -> bytes:
+    """Return where the workspace's files are seen by its own processes: its path, or inside ``run`` the captured path."""
+    path = record.path or store_source
+    if path is None:
+        raise NotFound(f"workspace {quote(record.name)} is not attached anywhere")
+    return path
+
+
 def free_name(refs: Refs, wanted: str) -> str:
     """Return ``wanted``, or ``wanted.2``, ``wanted.3``, … : the first name no workspace has."""
     taken = {record.name for record in all_workspaces(refs)}

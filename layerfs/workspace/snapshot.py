@@ -2,7 +2,7 @@
 
 One function for every engine: for ``overlay`` the lower commit's tree plus the edits that the upper holds (cost: the
 upper), for ``copy`` and ``source`` a capture helped by the stat cache (cost: a scan). Objects go into the caller's batch,
-so a snapshot that nobody commits leaves nothing behind. The caches that make the next one cheap are saved by :meth:`keep`,
+so a snapshot that nobody commits leaves nothing behind. The caches that make the next one cheap are saved by ``keep``,
 only once the objects they name are in the store.
 """
 

@@ -1,0 +1,31 @@
+"""``layerfs checkout``: write a state into a new directory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.export import export_commit
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.captures import present_checkout
+from layerfs.revision import resolve
+
+
+def command(
+    inv: Invocation,
+    revision: Annotated[str, typer.Argument(metavar="REV", help="The state to write.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or an empty directory.")],
+) -> Reply:
+    """Write a complete state into a directory, byte for byte, with owners, permissions, attributes, links and times.
+
+    Nothing is ever written outside of the directory. What this machine cannot represent (owners and devices without
+    root) is listed, and the exit code is 3 where anything but owners is concerned. The directory is a plain copy: it is
+    not a workspace, and nothing in the store remembers it.
+    """
+    commit = resolve(inv.store, revision, inv.at).commit
+    target = inv.context.absolute(to)
+    with inv.progress() as progress:
+        restored = export_commit(inv.store, commit, target, progress)
+    return present_checkout(commit, target, restored)

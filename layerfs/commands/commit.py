@@ -1,0 +1,57 @@
+"""``layerfs commit``: record the state of a workspace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.authorship import author_now, provenance_from
+from layerfs.commit import CommitRequest, check_message, commit_workspace
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.work import present_commit
+from layerfs.revision import resolve
+
+
+def command(
+    inv: Invocation,
+    message: Annotated[str | None, typer.Option("-m", "--message", metavar="TEXT", help="Why.")] = None,
+    branch: Annotated[
+        str | None, typer.Option("--as", metavar="NEW", help="Commit to a new branch of this name.")
+    ] = None,
+    author: Annotated[
+        str | None, typer.Option("--author", metavar="NAME", help="Who, if not the caller.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="TEXT", help="Which agent.")] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="TEXT", help="Which session.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="TEXT", help="Which tool.")] = None,
+    call_id: Annotated[str | None, typer.Option("--call-id", metavar="TEXT", help="Which tool call.")] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="REV", help="Commit only if the branch is here (else exit 12)."),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--allow-empty", help="Commit even if nothing changed.")] = False,
+    torn: Annotated[
+        bool, typer.Option("--allow-torn", help="Record files that keep changing as they were read.")
+    ] = False,
+) -> Reply:
+    """Record everything the workspace holds as a commit on its branch.
+
+    There is no staging: a commit is the complete state. If others committed to the branch meanwhile, both are merged and
+    the branch moves to the join; if that conflicts nothing moves, the workspace keeps its work, and the exit code is 1.
+    Provenance comes from the options or from LAYERFS_AGENT, LAYERFS_SESSION, LAYERFS_TOOL and LAYERFS_CALL_ID.
+    """
+    flags = {"agent": agent, "session": session, "tool": tool, "call-id": call_id}
+    request = CommitRequest(
+        author_now(inv.context, author),
+        check_message(message),
+        provenance_from(inv.context, flags),
+        (),
+        branch,
+        None if expect is None else resolve(inv.store, expect, inv.at).commit,
+        empty,
+        torn,
+    )
+    with inv.progress() as progress:
+        return present_commit(commit_workspace(inv.store, inv.workspace, request, progress))

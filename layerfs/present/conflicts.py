@@ -1,0 +1,48 @@
+"""How conflicts and notes of a merge are shown, the same for every command that merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from layerfs.errors import Conflicted, quote
+from layerfs.merge.conflicts import Conflict, Note
+from layerfs.present.names import show_path
+
+NOTES_SHOWN = 20
+
+
+def conflict_lines(conflicts: Iterable[Conflict]) -> Iterable[bytes]:
+    """Yield one line per conflict: its kind, its path, and which lines meet."""
+    for conflict in conflicts:
+        line = b"conflict (" + str(conflict.kind).encode() + b"): " + show_path(conflict.path or b".")
+        if conflict.hunks:
+            line += b" at " + b", ".join(b"%d" % (hunk.ours_start + 1) for hunk in conflict.hunks)
+        if conflict.detail:
+            line += b" - " + conflict.detail.encode("utf-8", "surrogateescape")
+        yield line + b"\n"
+
+
+def conflict_data(conflicts: Iterable[Conflict]) -> list[Mapping[str, Any]]:
+    """Return conflicts for a document."""
+    return [conflict.as_dict() for conflict in conflicts]
+
+
+def conflict_errors(conflicts: Sequence[Conflict]) -> tuple[Mapping[str, Any], ...]:
+    """Return the one error that says the answer is no."""
+    first = conflicts[0]
+    message = f"{len(conflicts)} conflicts, the first at {quote(first.path)} ({first.kind})"
+    return ({"code": Conflicted.slug, "message": message, "hint": ""},)
+
+
+def note_lines(notes: Sequence[Note]) -> tuple[str, ...]:
+    """Return what the merge decided by rule, as lines for stderr."""
+    lines = [f"layerfs: note ({note.kind}): {quote(note.path)}: {note.text}" for note in notes[:NOTES_SHOWN]]
+    if len(notes) > NOTES_SHOWN:
+        lines.append(f"layerfs: and {len(notes) - NOTES_SHOWN} more notes; --json lists all")
+    return tuple(lines)
+
+
+def note_data(notes: Iterable[Note]) -> list[Mapping[str, Any]]:
+    """Return notes for a document."""
+    return [note.as_dict() for note in notes]

@@ -1,0 +1,33 @@
+"""How things that could not be captured or restored are told: listed one by one, and the exit code says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from layerfs.capture import Problem
+from layerfs.errors import EXIT_INCOMPLETE, EXIT_OK, quote
+from layerfs.present.quantities import counted
+
+SHOWN = 50
+
+
+def problem_notes(problems: Sequence[Problem], doing: str) -> tuple[str, ...]:
+    """Return the lines for stderr: each problem, up to ``SHOWN``, then how many more."""
+    lines = [
+        f"layerfs: not {doing}: {quote(problem.path)}: {problem.why}{' (kept as it was)' if problem.kept else ''}"
+        for problem in problems[:SHOWN]
+    ]
+    if len(problems) > SHOWN:
+        lines.append(f"layerfs: and {counted(len(problems) - SHOWN, 'more path')}; --json lists all")
+    return tuple(lines)
+
+
+def problem_data(problems: Iterable[Problem]) -> list[Mapping[str, Any]]:
+    """Return problems for a document."""
+    return [{"path": problem.path, "why": problem.why, "kept": problem.kept} for problem in problems]
+
+
+def exit_code(problems: Sequence[Problem]) -> int:
+    """Return 3 when anything is listed: done, but not faithfully."""
+    return EXIT_INCOMPLETE if problems else EXIT_OK

@@ -1,0 +1,141 @@
+"""How work in a workspace is shown: status, commit, update, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from layerfs.commit import Committed
+from layerfs.errors import EXIT_NO
+from layerfs.ids import short, to_hex
+from layerfs.objects.entry import EntryKind
+from layerfs.objects.environment import Change
+from layerfs.output import Reply
+from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
+from layerfs.present.entries import change_data, status_letter
+from layerfs.present.names import show_path
+from layerfs.present.problems import exit_code, problem_data, problem_notes
+from layerfs.present.quantities import counted, readable_size
+from layerfs.workspace.advance import Advanced
+from layerfs.workspace.status import WorkspaceStatus
+
+SHOWN = 200
+
+
+def change_lines(changes: Sequence[Change], limit: int | None = None) -> Iterable[bytes]:
+    """Yield one line per change: its letter and its path."""
+    for change in changes[:limit]:
+        yield status_letter(change).encode() + b"\t" + show_path(change.path or b".") + b"\n"
+    if limit is not None and len(changes) > limit:
+        yield f"… and {counted(len(changes) - limit, 'more path')}\n".encode()
+
+
+def collapsed_lines(changes: Sequence[Change]) -> Iterable[bytes]:
+    """Yield one line per change, but only one for a directory that came or went whole, with how much it holds."""
+    at = 0
+    while at < len(changes):
+        change = changes[at]
+        below = at + 1
+        whole = change.new if change.old is None else change.old if change.new is None else None
+        if whole is not None and whole.kind is EntryKind.DIR:
+            prefix = change.path + b"/"
+            while below < len(changes) and changes[below].path.startswith(prefix):
+                below += 1
+        line = status_letter(change).encode() + b"\t" + show_path(change.path or b".")
+        if below > at + 1:
+            line += f"/ ({counted(below - at - 1, 'entry', 'entries')})".encode()
+        yield line + b"\n"
+        at = below
+
+
+def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool) -> Reply:
+    """Answer ``status``: where the workspace is, how far its branch is ahead, what changed."""
+    record = status.record
+    where = f"on branch {record.branch}" if record.branch else "on no branch (detached)"
+    lines = [f"workspace {record.name} {where}, at {short(record.last)}\n".encode()]
+    if record.branch and status.head is None:
+        lines.append(
+            f"branch {record.branch} is gone: 'layerfs commit --as NAME' saves the work elsewhere\n".encode()
+        )
+    if status.ahead:
+        lines.append(
+            f"the branch is {counted(status.ahead, 'commit')} ahead: 'layerfs update' brings them in\n".encode()
+        )
+    shown = change_lines(status.changes) if every else collapsed_lines(status.changes)
+    lines += shown if status.changes else [b"nothing changed since the last commit\n"]
+    data = {
+        "workspace": record.name,
+        "branch": record.branch or None,
+        "engine": record.engine.value,
+        "path": record.path,
+        "last": to_hex(record.last),
+        "head": None if status.head is None else to_hex(status.head),
+        "ahead": status.ahead,
+        "changes": [change_data(change) for change in status.changes],
+        "problems": problem_data(status.problems),
+        "mounts": list(status.mounts),
+    }
+    return Reply(
+        data,
+        lines,
+        exit_code=EXIT_NO if exit_with_changes and status.changes else 0,
+        z=[status_letter(change).encode() + b" " + change.path + b"\0" for change in status.changes],
+        notes=problem_notes(status.problems, "readable"),
+    )
+
+
+def present_commit(done: Committed) -> Reply:
+    """Answer ``commit``: both ids when the work was joined with others', the conflicts when it could not be."""
+    data = {
+        "workspace": done.workspace,
+        "branch": done.branch,
+        "before": to_hex(done.before),
+        "commit": None if done.commit is None else to_hex(done.commit),
+        "head": None if done.head is None else to_hex(done.head),
+        "joined": done.joined,
+        "stored_bytes": done.stored_bytes,
+        "conflicts": conflict_data(done.conflicts),
+        "notes": note_data(done.notes),
+        "problems": problem_data(done.problems),
+    }
+    notes = (*note_lines(done.notes), *problem_notes(done.problems, "captured"))
+    if done.conflicts:
+        text = [
+            f"branch {done.branch} has moved and conflicts with this workspace; nothing was committed\n".encode(),
+            *conflict_lines(done.conflicts),
+        ]
+        hint = "hint: 'layerfs update' brings the branch in; 'layerfs commit --as NAME' saves to a new branch"
+        return Reply(
+            data, text, "conflict", EXIT_NO, notes=(*notes, hint), errors=conflict_errors(done.conflicts)
+        )
+    if done.commit is None:
+        return Reply(data, b"nothing to commit\n", "up-to-date", exit_code(done.problems), notes=notes)
+    line = f"[{done.branch} {short(done.commit)}] {readable_size(done.stored_bytes)} stored\n"
+    if done.joined and done.head is not None:
+        line += f"joined with the work of others as {short(done.head)}\n"
+    return Reply(data, line.encode(), exit_code=exit_code(done.problems), notes=notes)
+
+
+def present_advance(done: Advanced, verb: str) -> Reply:
+    """Answer ``update`` and ``restore``: what changed in the workspace."""
+    data = {
+        "workspace": done.workspace,
+        "before": to_hex(done.before),
+        "after": to_hex(done.after),
+        "changes": [change_data(change) for change in done.changes],
+        "conflicts": conflict_data(done.conflicts),
+        "notes": note_data(done.notes),
+        "problems": problem_data(done.problems),
+    }
+    notes = (*note_lines(done.notes), *problem_notes(done.problems, "restored"))
+    if done.conflicts:
+        text = [b"the states conflict; the workspace is as it was\n", *conflict_lines(done.conflicts)]
+        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
+    if not done.changes and done.before == done.after:
+        return Reply(data, b"already up to date\n", "up-to-date", notes=notes)
+    head = f"{verb} workspace {done.workspace} at {short(done.after)}: {counted(len(done.changes), 'path')} changed\n"
+    return Reply(
+        data,
+        [head.encode(), *change_lines(done.changes, SHOWN)],
+        exit_code=exit_code(done.problems),
+        notes=notes,
+    )

@@ -1,0 +1,138 @@
+"""Delta lowers: the difference between two trees as one overlayfs layer.
+
+A layer put on top of the older tree's layers shows the newer tree: changed and new files stand in it whole, a removed name
+is a whiteout (character device 0/0), and every directory on the way carries the attributes of the *newer* tree, because
+overlayfs takes them from the topmost layer that has the directory. A directory that takes the place of something else is
+marked opaque. A tree that itself holds such marks cannot be a lower (:func:`refuse_marks`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+
+from layerfs.checkout import OpenDirectory, Restored, Writer
+from layerfs.errors import Unable, quote
+from layerfs.objects.entry import Entry, EntryKind, device_ref
+from layerfs.objects.environment import Change, lookup_path, path_key, split, walk
+from layerfs.objects.source import ObjectSource
+from layerfs.progress import SILENT, Progress
+
+OPAQUE = b"trusted.overlay.opaque"
+RESERVED = b"trusted.overlay."
+_WHITEOUT = device_ref(0, 0)
+
+
+def refuse_marks(path: bytes, entry: Entry) -> None:
+    """Raise Unable if overlayfs would take this entry of a user's tree for one of its own marks."""
+    whiteout = entry.kind is EntryKind.CHARDEV and entry.ref == _WHITEOUT
+    if whiteout or any(name.startswith(RESERVED) for name, _ in entry.xattrs):
+        raise Unable(
+            f"{quote(path)} looks like a mark of overlayfs and cannot lie below a workspace",
+            "use --engine copy",
+        )
+
+
+class LowerWriter(Writer):
+    """A writer of lowers: refuses what overlayfs would misread."""
+
+    def create(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
+        """Create one entry, with everything below it."""
+        refuse_marks(path, entry)
+        super().create(directory, name, entry, path)
+
+
+def write_base(source: ObjectSource, directory: int, root: Entry, progress: Progress = SILENT) -> Restored:
+    """Materialise a whole tree inside an open, empty directory."""
+    refuse_marks(b".", root)
+    writer = LowerWriter(source, directory, owners=True, progress=progress)
+    writer.strip_xattrs(directory)
+    writer.create_tree(directory, root, b"")
+    writer.set_attributes(directory, root, b"")
+    return writer.restored
+
+
+def write_delta(
+    source: ObjectSource, directory: int, root: Entry, changes: Sequence[Change], progress: Progress = SILENT
+) -> Restored:
+    """Materialise ``changes``, which lead to the tree ``root``, inside an open, empty directory."""
+    writer = LowerWriter(source, directory, owners=True, progress=progress)
+    writer.strip_xattrs(directory)
+    wanted = {change.path: change for change in changes}
+    for path, entry in _linked_neighbours(source, root, changes):
+        wanted.setdefault(path, Change(path, entry, entry))
+    made: dict[bytes, Entry] = {b"": root}
+    opaque: set[bytes] = set()
+    for change in sorted(wanted.values(), key=lambda change: path_key(change.path)):
+        if not change.path:
+            continue
+        if change.new is None:
+            if not _is_below_removed(change.path, wanted):
+                _make_parents(source, directory, root, change.path, made)
+                _whiteout(directory, change.path)
+            continue
+        _make_parents(source, directory, root, change.path, made)
+        parent, name = split(change.path)
+        if change.new.kind is EntryKind.DIR:
+            refuse_marks(change.path, change.new)
+            _make_directory(directory, change.path, change.new, made)
+            if change.old is not None and change.old.kind is not EntryKind.DIR:
+                opaque.add(change.path)
+            continue
+        with OpenDirectory(directory, parent) as inner:
+            writer.create(inner, name, change.new, change.path)
+    for path in sorted(made, key=path_key, reverse=True):
+        with OpenDirectory(directory, path) as inner:
+            writer.set_attributes(inner, made[path], path)
+            if path in opaque:
+                os.setxattr(inner, OPAQUE, b"y")
+                os.utime(inner, ns=(made[path].mtime_ns, made[path].mtime_ns))
+    return writer.restored
+
+
+def _is_below_removed(path: bytes, wanted: dict[bytes, Change]) -> bool:
+    """Whether a directory above is removed or replaced, so that the name is gone without a mark of its own."""
+    parent, _ = split(path)
+    change = wanted.get(parent)
+    if change is None or change.old is None or change.old.kind is not EntryKind.DIR:
+        return False
+    return change.new is None or change.new.kind is not EntryKind.DIR
+
+
+def _make_parents(
+    source: ObjectSource, directory: int, root: Entry, path: bytes, made: dict[bytes, Entry]
+) -> None:
+    parent, _ = split(path)
+    if parent in made:
+        return
+    _make_parents(source, directory, root, parent, made)
+    entry = lookup_path(source, root, parent)
+    if entry is None or entry.kind is not EntryKind.DIR:
+        raise ValueError(f"no directory {parent!r} in the newer tree")
+    _make_directory(directory, parent, entry, made)
+
+
+def _make_directory(directory: int, path: bytes, entry: Entry, made: dict[bytes, Entry]) -> None:
+    if path in made:
+        return
+    parent, name = split(path)
+    with OpenDirectory(directory, parent) as inner:
+        os.mkdir(name, 0o700, dir_fd=inner)
+    made[path] = entry
+
+
+def _whiteout(directory: int, path: bytes) -> None:
+    parent, name = split(path)
+    with OpenDirectory(directory, parent) as inner:
+        os.mknod(name, stat.S_IFCHR, os.makedev(0, 0), dir_fd=inner)
+
+
+def _linked_neighbours(
+    source: ObjectSource, root: Entry, changes: Iterable[Change]
+) -> Iterable[tuple[bytes, Entry]]:
+    """Return the other names of linked files that change: names of one file have to lie in one layer."""
+    groups = {change.new.link_group for change in changes if change.new is not None and change.new.link_group}
+    if not groups:
+        return ()
+    return [(path, entry) for path, entry in walk(source, root) if entry.link_group in groups]

@@ -1,0 +1,201 @@
+"""The layer cache: commits materialised once, as read-only lowers that all workspaces share.
+
+A *base* is a whole tree, a *delta* what differs from another cached tree. Asking for a commit finds its tree in the cache,
+or the nearest cached ancestor and materialises the difference only, or materialises it whole. The cache lies in
+``cache/NAME`` and its rows in the database; both may be deleted at any time when nothing is mounted. A row counts only if
+its directory is there and it was made in this boot, or was synced: a power cut never leaves half a layer in use.
+
+Each layer is made under its own kernel lock, in a directory of another name, and renamed when complete, so two mounts of
+one commit at once share the work and a crash leaves only a directory that the next one clears away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from layerfs.checkout import Restored
+from layerfs.history import CommitReader, walk_commits
+from layerfs.ids import CommitId
+from layerfs.metadb import CachedLayer
+from layerfs.objects.entry import Entry
+from layerfs.objects.environment import Change, diff_trees
+from layerfs.progress import SILENT, Progress
+from layerfs.store import Store
+from layerfs.workspace.deltalower import write_base, write_delta
+from layerfs.workspace.places import remove_tree
+
+CACHE = b"cache"
+TRUSTED = "trusted"
+MAX_DEPTH = 24
+MAX_DELTA_CHANGES = 50_000
+MAX_ANCESTORS = 500
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Stack(NamedTuple):
+    """Cached layers that together show one tree: their names and absolute paths, newest first."""
+
+    names: tuple[str, ...]
+    paths: tuple[bytes, ...]
+
+
+_Fill = Callable[[int], Restored]
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the kernel."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def ensure_stack(store: Store, commit: CommitId, now_ns: int, progress: Progress = SILENT) -> Stack:
+    """Return the layers that show ``commit``, materialising what is missing.
+
+    Raises Unable for a tree that cannot be a lower (it holds marks of overlayfs): the caller uses another engine.
+    """
+    reader = CommitReader(store.objects)
+    root_id = reader.commit(commit).root
+    found = find_stack(store, root_id)
+    if found is not None:
+        _touch(store, found, now_ns)
+        return found
+    root = reader.root(commit)
+    with _making(store, root_id):
+        found = find_stack(store, root_id)
+        if found is not None:
+            return found
+        near = _nearest(store, reader, commit, root)
+        if near is None:
+            row = _make_base(store, root_id, root, now_ns, progress)
+        else:
+            row = _make_delta(store, root_id, root, near, now_ns, progress)
+    found = find_stack(store, root_id)
+    assert found is not None, row
+    return found
+
+
+def find_stack(store: Store, root_id: bytes) -> Stack | None:
+    """Return the cached layers of a root, if it is cached and they are all usable."""
+    rows = {row.directory: row for row in store.db.cached_layers()}
+    boot = boot_id()
+    for row in rows.values():
+        if row.root == root_id and row.flavour == TRUSTED:
+            stack = _stack_of(store, row, rows, boot)
+            if stack is not None:
+                return stack
+    return None
+
+
+def _stack_of(store: Store, row: CachedLayer, rows: dict[str, CachedLayer], boot: str) -> Stack | None:
+    names: list[str] = []
+    at: CachedLayer | None = row
+    while at is not None:
+        if not (at.synced or at.boot_id == boot) or not os.path.isdir(layer_path(store, at.directory)):
+            return None
+        names.append(at.directory)
+        if at.parent is None:
+            return Stack(tuple(names), tuple(layer_path(store, name) for name in names))
+        at = rows.get(at.parent)
+    return None
+
+
+def layer_path(store: Store, name: str) -> bytes:
+    """Return the directory of a cached layer."""
+    return os.path.join(store.path, CACHE, os.fsencode(name))
+
+
+def _touch(store: Store, stack: Stack, now_ns: int) -> None:
+    for name in stack.names:
+        store.db.touch_cached_layer(name, now_ns)
+
+
+class _Near(NamedTuple):
+    root: Entry
+    stack: Stack
+    changes: list[Change]
+
+
+def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry) -> _Near | None:
+    """Return the nearest cached ancestor that is near enough to be worth a delta."""
+    cached = {row.root for row in store.db.cached_layers() if row.flavour == TRUSTED}
+    if not cached:
+        return None
+    for _, logged in zip(range(MAX_ANCESTORS), walk_commits(reader, (commit,)), strict=False):
+        if logged.commit.root not in cached:
+            continue
+        stack = find_stack(store, logged.commit.root)
+        if stack is None or len(stack.names) >= MAX_DEPTH:
+            continue
+        near = reader.root(logged.oid)
+        changes: list[Change] = []
+        for change in diff_trees(store.objects, near, root):
+            changes.append(change)
+            if len(changes) > MAX_DELTA_CHANGES:
+                return None
+        return _Near(near, stack, changes)
+    return None
+
+
+def _make_base(store: Store, root_id: bytes, root: Entry, now_ns: int, progress: Progress) -> CachedLayer:
+    progress.phase("materialising")
+
+    def fill(directory: int) -> Restored:
+        return write_base(store.objects, directory, root, progress)
+
+    name = f"{root_id.hex()[:24]}-base"
+    return _publish(store, name, root_id, "base", None, now_ns, fill)
+
+
+def _make_delta(
+    store: Store, root_id: bytes, root: Entry, near: _Near, now_ns: int, progress: Progress
+) -> CachedLayer:
+    def fill(directory: int) -> Restored:
+        return write_delta(store.objects, directory, root, near.changes, progress)
+
+    parent = near.stack.names[0]
+    name = f"{root_id.hex()[:24]}-on-{parent[:12]}"
+    return _publish(store, name, root_id, "delta", parent, now_ns, fill)
+
+
+def _publish(
+    store: Store,
+    name: str,
+    root_id: bytes,
+    kind: str,
+    parent: str | None,
+    now_ns: int,
+    fill: _Fill,
+) -> CachedLayer:
+    final = layer_path(store, name)
+    fresh = final + b".new"
+    remove_tree(fresh)
+    remove_tree(final)
+    store.files.make_directory(fresh)
+    directory = os.open(fresh, _DIRECTORY)
+    try:
+        made = fill(directory)
+    except BaseException:
+        os.close(directory)
+        remove_tree(fresh)
+        raise
+    os.close(directory)
+    os.rename(fresh, final)
+    row = CachedLayer(name, root_id, kind, TRUSTED, parent, made.size, now_ns, False, boot_id())
+    store.db.put_cached_layer(row)
+    return row
+
+
+@contextmanager
+def _making(store: Store, root_id: bytes) -> Iterator[None]:
+    """Hold the lock under which one root is materialised; the kernel lets go of it when a process dies."""
+    path = os.path.join(store.path, CACHE, root_id.hex()[:24].encode("ascii") + b".lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

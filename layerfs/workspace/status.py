@@ -1,0 +1,56 @@
+"""Status: what a workspace holds that its last commit does not, and where its branch stands."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from layerfs.capture import Problem
+from layerfs.history import CommitReader, walk_commits
+from layerfs.ids import CommitId
+from layerfs.merge.mergebase import is_ancestor
+from layerfs.objects.environment import Change
+from layerfs.progress import SILENT, Progress
+from layerfs.store import Store
+from layerfs.workspace.records import WorkspaceRecord
+from layerfs.workspace.snapshot import changes_between, take_snapshot
+
+COUNT_LIMIT = 10_000
+
+
+class WorkspaceStatus(NamedTuple):
+    """A workspace compared with ``last``; ``ahead`` counts the branch's commits that the workspace lacks."""
+
+    record: WorkspaceRecord
+    head: CommitId | None
+    ahead: int
+    changes: tuple[Change, ...]
+    problems: tuple[Problem, ...]
+    mounts: tuple[bytes, ...]
+
+
+def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> WorkspaceStatus:
+    """Look at the workspace as it is now; nothing is stored but caches."""
+    with store.batch() as batch:
+        snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
+        reader = CommitReader(store.objects)
+        last = reader.root(record.last)
+        changes = tuple(changes_between(batch, last, snapshot.root))
+        if snapshot.root == last:
+            snapshot.keep()
+    head = store.refs.head(record.branch) if record.branch else None
+    return WorkspaceStatus(
+        record,
+        head,
+        _ahead(reader, record.last, head),
+        changes,
+        tuple(snapshot.problems),
+        tuple(snapshot.mounts),
+    )
+
+
+def _ahead(reader: CommitReader, last: CommitId, head: CommitId | None) -> int:
+    """Count what the branch has and the workspace has not."""
+    if head is None or head == last or is_ancestor(head, last, reader.parents, reader.time):
+        return 0
+    missing = walk_commits(reader, (head,), excluded=(last,))
+    return sum(1 for _, logged in zip(range(COUNT_LIMIT), missing, strict=False) if not logged.commit.is_join)
