@@ -1,4 +1,4 @@
-"""Shared ground of the workspace tests: a private mount namespace, random operations, and a plain capture to compare with.
+"""Shared ground of the workspace tests: a private mount namespace, random operations, a plain capture to compare with.
 
 The capture walks what a mount shows, stats and reads everything, and knows nothing of overlays: it is the judge of the
 upper reader. Content ids are BLAKE3 of the whole content, which is all the trees need.
@@ -175,6 +175,19 @@ def renameat2(old: bytes, new: bytes, flags: int) -> None:
         raise OSError(number, os.strerror(number), old)
 
 
+class Pick(NamedTuple):
+    """An existing path: the n-th below the top, counted round."""
+
+    number: int
+
+
+class New(NamedTuple):
+    """A name, perhaps taken, in the n-th existing directory."""
+
+    number: int
+    name: bytes
+
+
 Operation = tuple[object, ...]
 
 
@@ -182,14 +195,27 @@ def apply_operations(top: bytes, operations: list[Operation]) -> int:
     """Do each operation below ``top``; what the file system refuses is left undone. Returns how many were done."""
     done = 0
     for name, *arguments in operations:
-        action = ACTIONS[str(name)]
-        paths = [os.path.join(top, value) if isinstance(value, bytes) else value for value in arguments]
         try:
-            action(*paths)
+            ACTIONS[str(name)](*(_resolve(top, argument) for argument in arguments))
         except OSError:
             continue
         done += 1
     return done
+
+
+def _resolve(top: bytes, argument: object) -> object:
+    if not isinstance(argument, Pick | New):
+        return argument
+    dirs, others = [], []
+    for directory, below, files in os.walk(top):
+        dirs.append(directory)
+        paths = (os.path.join(directory, name) for name in files + below)
+        others += [path for path in paths if os.path.islink(path) or not os.path.isdir(path)]
+    dirs.sort()
+    if isinstance(argument, New):
+        return os.path.join(dirs[argument.number % len(dirs)], argument.name)
+    paths = sorted(dirs[1:] + others) or dirs
+    return paths[argument.number % len(paths)]
 
 
 def _write(path: bytes, data: str) -> None:
@@ -228,6 +254,7 @@ def _write_same(path: bytes) -> None:
 
 
 def _rmtree(path: bytes) -> None:
+    os.listdir(path)  # raises for what is no directory; rmtree itself would open a FIFO and wait
     shutil.rmtree(path)
 
 
@@ -269,7 +296,7 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "utime": lambda path, ns: os.utime(path, ns=(ns, ns), follow_symlinks=False),
     "setxattr": _set_xattr,
     "removexattr": lambda path, name: os.removexattr(path, name, follow_symlinks=False),
-    "symlink": lambda path, target: os.symlink(target, path),
+    "symlink": os.symlink,
     "link": lambda old, new: os.link(old, new, follow_symlinks=False),
     "mkfifo": os.mkfifo,
     "mknod": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3)),

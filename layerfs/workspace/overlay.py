@@ -2,9 +2,9 @@
 
 Owns the mount options, which are always given explicitly because kernels are built with different defaults, and
 the ways around two old limits: the page that mount(2) takes as options, and the ``:``, ``,`` and ``\\`` that mean
-something in it. A mount made here is recognised by its source name (:func:`source_name`), so nothing that belongs to somebody else
-is ever unmounted. Whether overlay works on this machine is found in ``overlayprobe``; what the upper holds is read in
-``upper``; who keeps a mount busy is found in ``busy``.
+something in it. A mount made here is recognised by its source name (:func:`source_name`), so nothing that belongs to
+somebody else is ever unmounted. Whether overlay works on this machine is found in ``overlayprobe``; what the upper
+holds is read in ``upper``; who keeps a mount busy is found in ``busy``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _option_page(layers: Layers, options: Sequence[Option], opened: ExitStack) -
         data = _join_options([_descriptor_name(path, opened) for path in directories], fixed)
     if len(data) > kernel.MOUNT_DATA_LIMIT:
         raise Unable(
-            f"this kernel cannot stack {len(layers.lowers)} layers", "Linux 6.8 can; layerfs warm squashes deep stacks"
+            f"this kernel cannot stack {len(layers.lowers)} layers",
+            "Linux 6.8 can; layerfs warm squashes deep stacks",
         )
     return data
 
@@ -185,7 +186,8 @@ class MountBusy(Busy):
     def __init__(self, target: bytes, holders: tuple[Holder, ...]) -> None:
         who = describe(holders)
         super().__init__(
-            f"{quote(target)} is in use" + (f" by {who}" if who else ""), "end these processes, or leave the directory"
+            f"{quote(target)} is in use" + (f" by {who}" if who else ""),
+            "end these processes, or leave the directory",
         )
         self.holders = holders
 

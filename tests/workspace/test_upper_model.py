@@ -9,12 +9,10 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-
-from layerfs.objects.entry import Entry
-from layerfs.objects.memory import MemoryObjects
-from layerfs.workspace.overlay import Layers
 from mounting import (
+    New,
     Operation,
+    Pick,
     Stand,
     apply_operations,
     capture,
@@ -24,10 +22,16 @@ from mounting import (
     read_upper,
 )
 
+from layerfs.objects.entry import Entry
+from layerfs.objects.memory import MemoryObjects
+from layerfs.workspace.overlay import Layers
+
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "150"))
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d\xff", b"e f,:\\"])
-PATHS = st.lists(NAMES, min_size=1, max_size=4).map(b"/".join)
-SHALLOW = st.lists(NAMES, min_size=1, max_size=2).map(b"/".join)
+NUMBERS = st.integers(0, 60)
+OLD = st.builds(Pick, NUMBERS)
+NEW = st.builds(New, NUMBERS, NAMES)
+ANY = OLD | NEW
 DATA = st.sampled_from(["", "x", "hello\n", "long " * 30])
 XATTRS = st.sampled_from(
     ["user.one", "user.overlay.opaque", "trusted.overlay.opaque", "trusted.overlay.overlay.x", "trusted.t"]
@@ -39,65 +43,69 @@ def build(*choices: tuple[str, tuple[st.SearchStrategy[object], ...]]) -> st.Sea
 
 
 OPERATIONS = build(
-    ("write", (PATHS, DATA)),
-    ("append", (PATHS, DATA)),
-    ("truncate", (PATHS, st.integers(0, 9))),
-    ("open_truncating", (PATHS,)),
-    ("write_same", (PATHS,)),
-    ("unlink", (PATHS,)),
-    ("rename", (PATHS, PATHS)),
-    ("rename", (SHALLOW, SHALLOW)),
-    ("rename", (SHALLOW, PATHS)),
-    ("exchange", (PATHS, PATHS)),
-    ("exchange", (SHALLOW, SHALLOW)),
-    ("noreplace", (SHALLOW, PATHS)),
-    ("mkdir", (SHALLOW,)),
-    ("mkdir", (PATHS,)),
-    ("rmdir", (PATHS,)),
-    ("rmtree", (PATHS,)),
-    ("recreate", (PATHS,)),
-    ("chmod", (PATHS, st.sampled_from([0o600, 0o755, 0o4711, 0o1777]))),
-    ("chown", (PATHS, st.sampled_from([0, 7]))),
-    ("utime", (PATHS, st.sampled_from([123456789, 987654321987654321]))),
-    ("setxattr", (PATHS, XATTRS, st.sampled_from(["y", "z"]))),
-    ("removexattr", (PATHS, XATTRS)),
-    ("symlink", (PATHS, st.sampled_from(["a", "/nowhere", "../b"]))),
-    ("link", (PATHS, PATHS)),
-    ("mkfifo", (PATHS,)),
-    ("mknod", (PATHS,)),
+    ("write", (ANY, DATA)),
+    ("append", (OLD, DATA)),
+    ("truncate", (OLD, st.integers(0, 9))),
+    ("open_truncating", (OLD,)),
+    ("write_same", (OLD,)),
+    ("unlink", (OLD,)),
+    ("rename", (OLD, ANY)),
+    ("rename", (OLD, NEW)),
+    ("rename", (OLD, NEW)),
+    ("exchange", (OLD, OLD)),
+    ("noreplace", (OLD, NEW)),
+    ("mkdir", (NEW,)),
+    ("rmdir", (OLD,)),
+    ("rmtree", (OLD,)),
+    ("recreate", (OLD,)),
+    ("chmod", (OLD, st.sampled_from([0o600, 0o755, 0o4711, 0o1777]))),
+    ("chown", (OLD, st.sampled_from([0, 7]))),
+    ("utime", (OLD, st.sampled_from([123456789, 987654321987654321]))),
+    ("setxattr", (OLD, XATTRS, st.sampled_from(["y", "z"]))),
+    ("removexattr", (OLD, XATTRS)),
+    ("symlink", (st.sampled_from(["a", "/nowhere", "../b"]), NEW)),
+    ("link", (OLD, NEW)),
+    ("mkfifo", (NEW,)),
+    ("mknod", (NEW,)),
 )
+
+SESSION = st.lists(OPERATIONS, min_size=4, max_size=25)
 
 BASE_OPERATIONS = build(
-    ("mkdir", (SHALLOW,)),
-    ("mkdir", (PATHS,)),
-    ("write", (PATHS, DATA)),
-    ("chmod", (PATHS, st.sampled_from([0o600, 0o755]))),
-    ("link", (PATHS, PATHS)),
-    ("symlink", (PATHS, st.just("a"))),
-    ("setxattr", (PATHS, st.just("user.one"), st.just("v"))),
-    ("utime", (PATHS, st.just(1_600_000_000_123_456_789))),
+    ("mkdir", (NEW,)),
+    ("write", (NEW, DATA)),
+    ("chmod", (OLD, st.sampled_from([0o600, 0o755]))),
+    ("link", (OLD, NEW)),
+    ("symlink", (st.just("a"), NEW)),
+    ("setxattr", (OLD, st.just("user.one"), st.just("v"))),
+    ("utime", (OLD, st.just(1_600_000_000_123_456_789))),
 )
 
+
+def at(path: bytes) -> New:
+    """A path of the skeleton, which exists before any number is counted."""
+    return New(0, path)
+
+
 SKELETON: list[Operation] = [
-    ("mkdir", b"a"),
-    ("mkdir", b"a/b"),
-    ("mkdir", b"a/b/c"),
-    ("mkdir", b"b"),
-    ("mkdir", b"b/a"),
-    ("write", b"a/a", "one"),
-    ("write", b"a/b/a", "two"),
-    ("write", b"a/b/c/a", "three"),
-    ("write", b"b/a/b", "four"),
-    ("link", b"a/a", b"b/c"),
+    ("mkdir", at(b"a")),
+    ("mkdir", at(b"a/b")),
+    ("mkdir", at(b"a/b/c")),
+    ("mkdir", at(b"b")),
+    ("mkdir", at(b"b/a")),
+    ("write", at(b"a/a"), "one"),
+    ("write", at(b"a/b/a"), "two"),
+    ("write", at(b"a/b/c/a"), "three"),
+    ("write", at(b"b/a/b"), "four"),
+    ("link", at(b"a/a"), at(b"b/c")),
 ]
 
 
 @pytest.mark.usefixtures("overlay_mounts")
-@settings(max_examples=EXAMPLES, deadline=None,
-          suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     base=st.lists(BASE_OPERATIONS, max_size=15),
-    rounds=st.lists(st.lists(st.lists(OPERATIONS, max_size=14), min_size=1, max_size=2), min_size=1, max_size=3),
+    rounds=st.lists(st.lists(SESSION, min_size=1, max_size=2), min_size=1, max_size=3),
 )
 def test_base_plus_upper_is_what_the_mount_shows(
     base: list[Operation], rounds: list[list[list[Operation]]]
@@ -118,7 +126,7 @@ def test_base_plus_upper_is_what_the_mount_shows(
             shown: Entry = tree
             for operations in sessions:
                 with mounted(layers, stand.target, volatile=False):
-                    event(f"done {apply_operations(stand.target, operations) // 4}")
+                    event(f"done {apply_operations(stand.target, operations) // 5 * 5}")
                     shown = capture(store, stand.target)
                 made, scan, _ = read_upper(store, tree, upper)
                 assert flat(store, made) == flat(store, shown)
