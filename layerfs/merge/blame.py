@@ -96,6 +96,7 @@ class _Blamer:
         self.history = history
         self.source = history.source
         self.first_parent = first_parent
+        self.roots: dict[CommitId, Entry] = {}
         self.names: dict[tuple[bytes, bytes], Entry | None] = {}
         self.contents: dict[bytes, bytes] = {}
         self.found: list[BlameRange] = []
@@ -161,12 +162,12 @@ class _Blamer:
         for parent in self._parents(commit):
             if self._has(parent, path):
                 continue
-            root = self.history.root(parent)
+            root = self.root(parent)
             old = Renames(self.source, None, root, backwards).recorded_target(path)
             if old is not None and self._has(parent, old):
                 yield parent, old
             elif mine.kind is EntryKind.FILE:
-                moves = find_exact_renames(self.source, root, self.history.root(commit))
+                moves = find_exact_renames(self.source, root, self.root(commit))
                 yield from ((parent, old) for old, new in moves.items() if new == path)
 
     def _split(self, old: bytes, new: bytes, lines: list[_Lines]) -> tuple[list[_Lines], list[_Lines]]:
@@ -207,9 +208,16 @@ class _Blamer:
             self.contents[entry.ref] = found
         return found
 
+    def root(self, commit: CommitId) -> Entry:
+        """Return the root entry of a commit, read once."""
+        found = self.roots.get(commit)
+        if found is None:
+            found = self.roots[commit] = self.history.root(commit)
+        return found
+
     def entry(self, commit: CommitId, path: bytes) -> Entry | None:
         """Return the entry at ``path``; directories shared by many commits are read once."""
-        entry: Entry | None = self.history.root(commit)
+        entry: Entry | None = self.root(commit)
         for name in path.split(b"/"):
             if entry is None or entry.kind is not EntryKind.DIR:
                 return None

@@ -30,8 +30,8 @@ def mixed_databases(names: Names, find: Callable[[bytes], Entry | None]) -> list
     """Return the databases whose files would come from both sides; ``find`` looks a name up in ours."""
     found: list[UnitConflict] = []
     for database in sorted({base for base in map(database_of, names) if base is not None}):
-        stands = names[database][1] or names[database][2] if database in names else find(database)
-        if stands is None or stands.kind is not EntryKind.FILE:
+        terms_of_file = names[database] if database in names else (find(database),)
+        if not any(entry is not None and entry.kind is EntryKind.FILE for entry in terms_of_file):
             continue
         members = sorted(name for name in names if database in (name, database_of(name)))
         terms = [names[name] for name in members]
