@@ -76,6 +76,11 @@ GROUPS = (
 COMMANDS: tuple[Command, ...] = (
     Command("init", "init", "start", "capture a directory as the first layer of a new store", NONE),
     Command("help", "help", "start", "show the manual page of a command or a topic", NONE),
+    Command("mount", "mount", "workspaces", "attach a state as a private, writable directory", WRITE),
+    Command("unmount", "unmount", "workspaces", "take a workspace away", WRITE),
+    Command("workspace list", "workspace", "workspaces", "list workspaces and whether they are there", STORE),
+    Command("workspace show", "workspace", "workspaces", "show all that is known of a workspace", STORE),
+    Command("workspace remove", "workspace", "workspaces", "forget a workspace", WRITE),
     Command("update", "update", "workspaces", "bring newer work into a workspace", WORKSPACE),
     Command("status", "status", "in a workspace", "show what changed since the last commit", WORKSPACE, nul=True),
     Command("commit", "commit", "in a workspace", "record the state of a workspace", WORKSPACE),

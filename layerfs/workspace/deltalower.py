@@ -1,7 +1,7 @@
 """Delta lowers: the difference between two trees as one overlayfs layer.
 
-A layer put on top of the older tree's layers shows the newer tree: changed and new files stand in it whole, a removed name
-is a whiteout (character device 0/0), and every directory on the way carries the attributes of the *newer* tree, because
+A layer put on top of the older tree's layers shows the newer tree: changed and new files stand in it whole, a removed
+name is a whiteout (character device 0/0), and every directory on the way carries the *newer* tree's attributes, because
 overlayfs takes them from the topmost layer that has the directory. A directory that takes the place of something else is
 marked opaque. A tree that itself holds such marks cannot be a lower (:func:`refuse_marks`).
 """

@@ -1,6 +1,6 @@
 """The layer cache: commits materialised once, as read-only lowers that all workspaces share.
 
-A *base* is a whole tree, a *delta* what differs from another cached tree. Asking for a commit finds its tree in the cache,
+A *base* is a whole tree, a *delta* what differs from another cached one. Asking for a commit finds its tree in the cache,
 or the nearest cached ancestor and materialises the difference only, or materialises it whole. The cache lies in
 ``cache/NAME`` and its rows in the database; both may be deleted at any time when nothing is mounted. A row counts only if
 its directory is there and it was made in this boot, or was synced: a power cut never leaves half a layer in use.

@@ -1,0 +1,60 @@
+"""``layerfs mount``: attach a workspace."""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from layerfs.authorship import author_now
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.workspaces import present_attached
+from layerfs.revision import resolve
+from layerfs.settings import Settings
+from layerfs.workspace.attach import MountRequest, attach
+
+
+class EngineChoice(Enum):
+    """How a workspace is attached."""
+
+    AUTO = "auto"
+    OVERLAY = "overlay"
+    COPY = "copy"
+
+
+def command(
+    inv: Invocation,
+    revision: Annotated[
+        str, typer.Argument(metavar="REV", help="The state to attach; a branch to work on it.")
+    ],
+    directory: Annotated[
+        str | None, typer.Argument(metavar="DIR", help="Where: a new or an empty directory.")
+    ] = None,
+    engine: Annotated[
+        EngineChoice | None, typer.Option("--engine", metavar="ENGINE", help="One of auto, overlay and copy.")
+    ] = None,
+) -> Reply:
+    """Attach a state as a private, writable directory.
+
+    A branch gives a workspace on that branch; any other revision, main included, one that is detached: its work is saved
+    with "layerfs commit --as NAME". Engine overlay stacks a private upper on layers that all workspaces share, in
+    milliseconds once the state is in the layer cache; engine copy writes everything out. By default the first that works
+    is used.
+
+    A workspace of that name that is not attached, because the machine was restarted or its work was kept at unmounting,
+    is attached again with all its uncommitted work.
+    """
+    settings = Settings(inv.store.path)
+    path = None if directory is None else os.path.realpath(inv.context.absolute(directory))
+    request = MountRequest(
+        resolve(inv.store, revision, inv.at),
+        author_now(inv.context),
+        path,
+        engine.value if engine is not None else str(settings.get("workspace.engine")),
+        settings.flag("workspace.volatile"),
+    )
+    with inv.progress() as progress:
+        return present_attached(attach(inv.store, request, progress), inv.store.format.source)

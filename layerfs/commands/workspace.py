@@ -1,0 +1,43 @@
+"""``layerfs workspace``: list, show and remove workspaces."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.authorship import author_now
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.workspaces import present_detached, present_workspace, present_workspaces
+from layerfs.workspace.detach import DetachRequest, detach
+from layerfs.workspace.listing import describe_workspace, list_workspaces
+from layerfs.workspace.naming import name_workspace
+
+Name = Annotated[
+    str | None, typer.Argument(metavar="WORKSPACE", help="Its name or its directory; the one around here.")
+]
+
+
+def command_list(inv: Invocation) -> Reply:
+    """List workspaces: name, engine, state, branch, last commit, path.
+
+    The state is "attached", "kept" (not attached, with its work), or "stale" (its mount is gone, as after a restart:
+    "layerfs mount" of the same name heals it).
+    """
+    return present_workspaces(list_workspaces(inv.store))
+
+
+def command_show(inv: Invocation, workspace: Name = None) -> Reply:
+    """Show all that is known of one workspace."""
+    return present_workspace(describe_workspace(inv.store, name_workspace(inv, workspace)))
+
+
+def command_remove(
+    inv: Invocation,
+    workspace: Name = None,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop uncommitted changes.")] = False,
+) -> Reply:
+    """Forget a workspace, attached or not; uncommitted changes need --discard."""
+    record = name_workspace(inv, workspace)
+    return present_detached(detach(inv.store, record, DetachRequest(author_now(inv.context), discard)))

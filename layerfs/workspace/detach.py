@@ -1,0 +1,132 @@
+"""Detach: a workspace goes away without losing anything.
+
+A workspace with uncommitted work is refused; then the mount goes (never lazily), then the upper is looked at once more,
+and only if it still holds nothing new does the record go, and the directories last. ``--discard`` and ``--commit`` are
+the user's explicit other choices.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from layerfs.authorship import Author
+from layerfs.checkout import apply_changes
+from layerfs.commit import CommitRequest, Committed, commit_workspace
+from layerfs.errors import Dirty, NotFound, Refused, quote
+from layerfs.history import CommitReader
+from layerfs.layout import POINTER
+from layerfs.objects.environment import diff_trees
+from layerfs.objects.trees import build_tree
+from layerfs.progress import SILENT, Progress
+from layerfs.store import Store
+from layerfs.workspace import overlay
+from layerfs.workspace.attach import drop_record, mount_name, put_record
+from layerfs.workspace.places import default_mount_point
+from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace
+from layerfs.workspace.snapshot import changes_between, take_snapshot
+
+
+class DetachRequest(NamedTuple):
+    """How to detach: uncommitted work is refused, dropped (``discard``), or committed first (``commit``)."""
+
+    author: Author
+    discard: bool = False
+    commit: CommitRequest | None = None
+
+
+class Detached(NamedTuple):
+    """A workspace that is gone, or that is only no longer attached because there was still work in it."""
+
+    name: str
+    path: bytes
+    committed: Committed | None = None
+    kept: bool = False
+    left: bool = False
+    """Whether files that no capture includes stay in the directory of a copy."""
+
+
+def detach(
+    store: Store, record: WorkspaceRecord, request: DetachRequest, progress: Progress = SILENT
+) -> Detached:
+    """Detach a workspace. Raises Dirty for uncommitted work, Busy (with the processes) when it is in use."""
+    if record.engine is Engine.SOURCE:
+        raise Refused("the captured directory itself cannot be unmounted", "it is your own directory")
+    committed: Committed | None = None
+    if request.commit is not None:
+        committed = commit_workspace(store, record, request.commit, progress)
+        if committed.conflicts:
+            return Detached(record.name, record.path, committed, kept=True)
+        record = find_workspace(store.refs, record.name) or record
+    if not request.discard:
+        refuse_dirty(store, record, progress)
+    if record.engine is Engine.OVERLAY:
+        return _detach_overlay(store, record, request, committed, progress)
+    left = os.path.isdir(record.path) and _remove_copy(store, record)
+    drop_record(store, record, request.author)
+    return Detached(record.name, record.path, committed, left=left)
+
+
+def refuse_dirty(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> None:
+    """Raise Dirty if the workspace holds anything its last commit does not."""
+    count, first = uncommitted(store, record, progress)
+    if count:
+        more = f" and {count - 1} more" if count > 1 else ""
+        raise Dirty(
+            f"workspace {quote(record.name)} has uncommitted changes: {quote(first)}{more}",
+            "--commit keeps them, --discard drops them",
+        )
+
+
+def uncommitted(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> tuple[int, bytes]:
+    """Return how many paths differ from the last commit, and the first of them."""
+    try:
+        with store.batch() as batch:
+            snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
+            last = CommitReader(store.objects).root(record.last)
+            changes = changes_between(batch, last, snapshot.root)
+    except NotFound:
+        return 0, b""
+    return (len(changes), changes[0].path) if changes else (0, b"")
+
+
+def _detach_overlay(
+    store: Store,
+    record: WorkspaceRecord,
+    request: DetachRequest,
+    committed: Committed | None,
+    progress: Progress,
+) -> Detached:
+    if record.path and overlay.is_mounted(record.path, mount_name(store, record)):
+        overlay.unmount(record.path, mount_name(store, record))
+    if not request.discard and uncommitted(store, record, progress)[0]:
+        put_record(store, record._replace(attached=False), request.author)
+        return Detached(record.name, record.path, committed, kept=True)
+    drop_record(store, record, request.author)
+    if record.path == default_mount_point(store, record.name):
+        os.rmdir(record.path)
+    return Detached(record.name, record.path, committed)
+
+
+def _remove_copy(store: Store, record: WorkspaceRecord) -> bool:
+    """Remove a copy's files; return whether anything is left, which no capture includes and so is not ours to remove."""
+    with store.batch() as batch:
+        now = take_snapshot(store, batch, record, allow_torn=True).root
+        nothing = now._replace(ref=build_tree(batch, ()))
+        directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            changes = [change for change in diff_trees(batch, now, nothing) if change.path]
+            apply_changes(batch, directory, changes, nothing, owners=False)
+            with suppress(FileNotFoundError):
+                os.unlink(POINTER, dir_fd=directory)
+        finally:
+            os.close(directory)
+    try:
+        os.rmdir(record.path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
+        return True
+    return False

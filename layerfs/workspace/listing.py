@@ -1,0 +1,58 @@
+"""Listing workspaces: what is recorded of each, and whether it is really there."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from layerfs.store import Store
+from layerfs.workspace.attach import is_alive
+from layerfs.workspace.places import upper_directory
+from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
+
+
+class State(Enum):
+    """Whether a workspace is there: ``private`` ones live in the namespace of a ``run``."""
+
+    ATTACHED = "attached"
+    PRIVATE = "private"
+    KEPT = "kept"
+    STALE = "stale"
+
+
+class Listed(NamedTuple):
+    """A workspace as it is."""
+
+    record: WorkspaceRecord
+    state: State
+    upper: bytes | None
+
+
+def describe_workspace(store: Store, record: WorkspaceRecord) -> Listed:
+    """Return a workspace with the state it is found in."""
+    upper = upper_directory(store, record.name) if record.engine is Engine.OVERLAY else None
+    if not record.attached:
+        state = State.KEPT
+    elif not record.path:
+        state = State.PRIVATE if runs(record) else State.KEPT
+    else:
+        state = State.ATTACHED if is_alive(store, record) else State.STALE
+    return Listed(record, state, upper)
+
+
+def runs(record: WorkspaceRecord) -> bool:
+    """Whether the ``run`` that made a private workspace is still there."""
+    from layerfs.workspace.layercache import boot_id
+
+    if record.boot_id != boot_id() or not record.pid:
+        return False
+    try:
+        with open(f"/proc/{record.pid}/comm", "rb"):
+            return True
+    except OSError:
+        return False
+
+
+def list_workspaces(store: Store) -> list[Listed]:
+    """Return all workspaces by name."""
+    return [describe_workspace(store, record) for record in all_workspaces(store.refs)]
