@@ -124,6 +124,11 @@ class EntryMerger:
         if not self.depth:
             self.findings.notes.append(Note(path, kind, text, ours, theirs))
 
+    def side(self, is_ours: bool) -> str:
+        """Return what to call a side in a note."""
+        label = self.labels.ours if is_ours else self.labels.theirs
+        return label.decode("utf-8", "backslashreplace") or ("ours" if is_ours else "theirs")
+
     def stamped(self, path: Path, base: Entry | None, entry: Entry) -> Entry:
         """Give a source file that changed since the base the time of the merge, so that builds see it as new.
 
@@ -209,7 +214,8 @@ class EntryMerger:
             text = f"permissions combined: {attributes.mode:04o}"
             self.note(path.name, NoteKind.MODE, text, ours, theirs)
         if attributes.owner_kept:
-            self.note(path.name, NoteKind.OWNER, "both sides changed the owner; ours kept", ours, theirs)
+            text = f"both sides changed the owner; kept that of {self.side(True)}"
+            self.note(path.name, NoteKind.OWNER, text, ours, theirs)
         if attributes.unlinked:
             self.note(path.name, NoteKind.LINK, "both sides changed its hard links; unlinked", ours, theirs)
         return self.stamped(path, base, attributes.onto(content, merge_times(before, ours, theirs)))
@@ -265,7 +271,8 @@ class EntryMerger:
         if role in (Role.DERIVED, Role.LOCK):
             return self._left_out(path, base)
         if role is Role.SCRATCH:
-            self.note(path.name, NoteKind.OVERRIDDEN, "both sides changed it; ours kept", ours, theirs)
+            text = f"both sides changed it; kept that of {self.side(True)}"
+            self.note(path.name, NoteKind.OVERRIDDEN, text, ours, theirs)
             return ours
         if role is Role.LOG:
             logs = (

@@ -21,13 +21,13 @@ RenameList = Iterable[tuple[bytes, bytes]]
 
 
 class Renames:
-    """The renames between the base and one side."""
+    """The renames between the base and one side; recorded ones come oldest first and may build on each other."""
 
     def __init__(self, source: ObjectSource, base: Entry | None, side: Entry, recorded: RenameList) -> None:
         self._source = source
         self._base = base
         self._side = side
-        self.recorded: Mapping[bytes, bytes] = dict(recorded)
+        self.recorded: Mapping[bytes, bytes] = compose(recorded)
         self._exact: Mapping[bytes, bytes] | None = None
 
     def target(self, path: bytes) -> bytes | None:
@@ -53,6 +53,20 @@ class Renames:
         if self._exact is None:
             self._exact = find_exact_renames(self._source, self._base, self._side)
         return self._exact
+
+
+def compose(renames: RenameList) -> dict[bytes, bytes]:
+    """Return first path → last path for renames made one after the other, those of parent directories included."""
+    composed: dict[bytes, bytes] = {}
+    for old, new in renames:
+        continued = False
+        for first, last in composed.items():
+            if last == old or last.startswith(old + b"/"):
+                composed[first] = new + last[len(old) :]
+                continued |= last == old
+        if not continued:
+            composed[old] = new
+    return {first: last for first, last in composed.items() if first != last}
 
 
 def find_exact_renames(source: ObjectSource, before: Entry | None, after: Entry) -> dict[bytes, bytes]:

@@ -35,10 +35,11 @@ from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_names, diff_trees, edit_paths, join, lookup_path, split, tree_of
 from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectSink, ObjectSource
-from layerfs.objects.trees import build_tree, edit_tree, find_entry, read_tree
+from layerfs.objects.trees import build_tree, edit_tree, find_entry, read_node, read_tree
 
 NO_LABELS = Labels()
 SECOND = 1_000_000_000
+_SMALL_KEPT = 8
 
 
 class MergeResult(NamedTuple):
@@ -56,7 +57,7 @@ class MergeResult(NamedTuple):
 
 def merge_time(now_ns: int, *commit_times_ns: int) -> int:
     """Return the time a merge stamps on changed sources: not before anything involved, on a whole second."""
-    return -(-max(now_ns, *commit_times_ns) // SECOND) * SECOND
+    return -(-max((now_ns, *commit_times_ns)) // SECOND) * SECOND
 
 
 def merge_trees(
@@ -74,7 +75,8 @@ def merge_trees(
     """Merge two environments over their base (None: unrelated histories).
 
     The three entries are root directories. When only one side changed anything the result is that side as it is, times
-    included. Renames are (old path, new path) pairs recorded since the base.
+    included. Renames are (old path, new path) pairs recorded since the base, oldest first. ``labels`` name the sides in
+    notes.
     """
     merger = _TreeMerger(
         source, sink, (base, ours, theirs), merge_time_ns, labels, (our_renames, their_renames)
@@ -92,7 +94,11 @@ def merge_virtual(
 
 def changed_paths(source: ObjectSource, before: Entry, after: Entry) -> Iterator[bytes]:
     """Yield the paths that differ in more than times, in path order: what a merge brought into ``before``."""
-    return (path for path, old, new in diff_trees(source, before, after) if not same(old, new))
+    return (
+        path
+        for path, old, new in diff_trees(source, before, after)
+        if not (same(old, new) or (_is_dir(old) and _is_dir(new) and same(_bare(old), _bare(new))))
+    )
 
 
 class _Both:
@@ -134,6 +140,7 @@ class _TreeMerger:
         self.entries = EntryMerger(
             self.store, self.findings, merge_time_ns, labels, depth, self._explain, self.git
         )
+        self.small: dict[bytes, dict[bytes, Entry] | None] = {}
         self.moved: dict[bytes, Entry] = {}
         self.linked: dict[int, dict[bytes, tuple[Entry | None, Entry]]] = {}
 
@@ -186,7 +193,7 @@ class _TreeMerger:
                 path.name, NoteKind.OWNER, "both sides changed the owner; ours kept", ours, theirs
             )
         if attributes.xattr_clashes:
-            text = "both sides changed an extended attribute; ours kept"
+            text = f"both sides changed an extended attribute; kept that of {self.entries.side(True)}"
             self.entries.note(path.name, NoteKind.XATTR, text, ours, theirs)
         ref = self._untouched(path, base, ours, theirs)
         if ref is None:
@@ -228,6 +235,7 @@ class _TreeMerger:
         return Path(join(path.name, name), class_below(path.cls, name))
 
     def _differing(self, base: Entry | None, ours: Entry, theirs: Entry) -> Names:
+        """Return the names where the three directories are not all equal."""
         mine = self._changes(base, ours)
         others = self._changes(base, theirs)
         names: Names = {}
@@ -239,10 +247,34 @@ class _TreeMerger:
         return names
 
     def _changes(self, base: Entry | None, side: Entry) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+        if base is not None and base.ref == side.ref:
+            return {}
+        after = self._small(side)
         if base is None:
-            return {name: (None, entry) for name, entry in read_tree(self.store, tree_of(side))}
-        found = diff_names(self.store, tree_of(base), tree_of(side))
-        return {name: (before, after) for name, before, after in found}
+            items = read_tree(self.store, tree_of(side)) if after is None else after.items()
+            return {name: (None, entry) for name, entry in items}
+        before = None if after is None else self._small(base)
+        if before is None or after is None:
+            found = diff_names(self.store, tree_of(base), tree_of(side))
+            return {name: (old, new) for name, old, new in found}
+        changes: dict[bytes, tuple[Entry | None, Entry | None]] = {}
+        for name, entry in after.items():
+            old = before.get(name)
+            if old != entry:
+                changes[name] = (old, entry)
+        for name, entry in before.items():
+            if name not in after:
+                changes[name] = (entry, None)
+        return changes
+
+    def _small(self, directory: Entry) -> dict[bytes, Entry] | None:
+        """Return a directory that fits in one node, decoded once for both comparisons; None for larger ones."""
+        if directory.ref not in self.small:
+            if len(self.small) >= _SMALL_KEPT:
+                self.small.clear()
+            node = read_node(self.store, tree_of(directory))
+            self.small[directory.ref] = dict(node.entries) if node.level == 0 else None
+        return self.small[directory.ref]
 
     # -- a directory on one side only ----------------------------------------------------------------------------------
 
@@ -324,7 +356,7 @@ class _TreeMerger:
         if path.cls is PathClass.PLAIN and not self.depth:
             if self._follow_directory(path, entry, ours, theirs, is_ours):
                 return None
-            deleter = "theirs" if is_ours else "ours"
+            deleter = self.entries.side(not is_ours)
             text = f"added to a directory that {deleter} deleted"
             self.entries.note(path.name, NoteKind.ADDED_IN_DELETED, text, ours, theirs)
         return self._name(path, None, ours, theirs)
@@ -438,6 +470,11 @@ def _sides(mine: Entry | None, other: Entry | None, is_ours: bool) -> Sequence[E
 
 def _is_dir(entry: Entry | None) -> bool:
     return entry is not None and entry.kind is EntryKind.DIR
+
+
+def _bare(entry: Entry | None) -> Entry | None:
+    """Return a directory's own attributes, without what it holds."""
+    return None if entry is None else entry._replace(ref=b"")
 
 
 def _folded(name: bytes) -> str:

@@ -8,6 +8,7 @@ import pytest
 from trees import MERGE_NS, OLD_NS, Spec, file, git_index, link, listing, tree
 
 from layerfs.merge.conflicts import ConflictKind, NoteKind
+from layerfs.merge.renames import compose
 from layerfs.merge.treemerge import (
     MergeResult,
     RenameList,
@@ -430,6 +431,13 @@ def test_a_recorded_rename_of_a_directory_moves_edits_and_additions(
         "e/y": LONG.replace(b"line 1\n", b"one\n").replace(b"line 15\n", b"15\n"),
     }
     assert notes(result) == [("e/new", "dir-rename")]
+
+
+def test_renames_build_on_each_other(objects: MemoryObjects, merge: Merge) -> None:
+    steps = [(b"a", b"b"), (b"b", b"c"), (b"d/x", b"d/y"), (b"d", b"e"), (b"t", b"u"), (b"u", b"t")]
+    assert compose(steps) == {b"a": b"c", b"d/x": b"e/y", b"d": b"e"}
+    result = merge({"a": b"1\n"}, {"c": b"1\n"}, {"a": b"2\n"}, our_renames=steps[:2])
+    assert listing(objects, result.root) == {"c": b"2\n"}
 
 
 def test_one_path_renamed_to_two_conflicts(merge: Merge) -> None:
