@@ -6,6 +6,7 @@ as they arrive, so that a script can hold a conversation with a command.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 
@@ -30,7 +31,7 @@ def iter_records(nul: bool) -> Iterator[bytes]:
             yield line.removesuffix(b"\n")
         return
     rest = b""
-    while block := sys.stdin.buffer.read1(BLOCK):
+    while block := os.read(0, BLOCK):
         *whole, rest = (rest + block).split(b"\0")
         yield from whole
     if rest:

@@ -1,0 +1,25 @@
+"""``layerfs chunk-file``: the pieces a file would be stored in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.frame import Invocation
+from layerfs.hashing import cut_content, iter_file
+from layerfs.output import Reply
+from layerfs.present.objects import present_pieces
+from layerfs.stdin import iter_blocks
+
+
+def command(
+    inv: Invocation,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The file to cut; '-' reads standard input.")],
+) -> Reply:
+    """Show how a file is cut into chunks and holes: offset, length, chunk id or "hole", one piece per line.
+
+    Nothing is stored and no store is needed. A file below 128 KiB is one piece; an empty one has none.
+    """
+    blocks = iter_blocks() if file == "-" else iter_file(inv.context.absolute(file))
+    return present_pieces(cut_content(blocks))

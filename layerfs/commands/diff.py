@@ -1,0 +1,41 @@
+"""``layerfs diff``: the difference between two states as a patch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.comparison import open_sides
+from layerfs.diffing import diff_states, list_changes
+from layerfs.errors import UsageError
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.patch import present_names, present_patch, present_stat
+
+
+def command(
+    inv: Invocation,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OLD [NEW]] [-- PATH...]", help="The states to compare, then paths to keep to."),
+    ] = None,
+    stat: Annotated[bool, typer.Option("--stat", help="Show how many lines changed in each path.")] = False,
+    names: Annotated[bool, typer.Option("--name-status", help="Show a letter and the path only.")] = False,
+    times: Annotated[bool, typer.Option("--times", help="Show directories of which only the time changed.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if there are differences.")] = False,
+) -> Reply:
+    """Show the difference between two states as a patch: OLD NEW, or OLD..NEW.
+
+    With one state it compares that with the workspace you are in as it is now; with none the workspace's last commit with
+    it. Modes, links, owners and extended attributes are in the header lines of a patch. With --name-status and -z each
+    record is the letter, a NUL byte, the path, a NUL byte.
+    """
+    revisions, paths = inv.split_words(words)
+    if stat and names:
+        raise UsageError("--stat and --name-status exclude each other")
+    sides = open_sides(inv.store, revisions, inv.find_workspace(), inv.open_resources)
+    if names:
+        return present_names(list_changes(*sides, paths, times), exit_code)
+    diffs = diff_states(*sides, paths, times)
+    return present_stat(diffs, inv.context.columns, exit_code) if stat else present_patch(diffs, exit_code)

@@ -1,0 +1,57 @@
+"""``layerfs hash-object``: the id of a file's content, or of one object."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from layerfs.errors import UsageError
+from layerfs.frame import Invocation
+from layerfs.objects.kinds import Kind
+from layerfs.objectwriting import file_sources, hash_files
+from layerfs.output import Reply
+from layerfs.present.objects import present_hashes
+from layerfs.stdin import iter_blocks, iter_records
+
+
+class HashKind(Enum):
+    """What the bytes are."""
+
+    CONTENT = "content"
+    CHUNK = "chunk"
+    EXTENT = "extent"
+    TREE = "tree"
+    ROOT = "root"
+    COMMIT = "commit"
+    LAYER = "layer"
+
+
+def command(
+    inv: Invocation,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="The files to read.")] = None,
+    write: Annotated[bool, typer.Option("-w", help="Write the objects into the store as well.")] = False,
+    kind: Annotated[HashKind, typer.Option("-t", metavar="KIND", help="What the bytes are.")] = HashKind.CONTENT,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the bytes from standard input.")] = False,
+    stdin_paths: Annotated[
+        bool, typer.Option("--stdin-paths", help="Read file names from standard input, one per record.")
+    ] = False,
+) -> Reply:
+    """Print the id that a file's content has, one line per file.
+
+    By default the bytes are file content: below 128 KiB they are one chunk, from there on an extent tree of chunks and
+    holes; an empty file has no object and prints a dash. With -t they are one object of that kind, given by its canonical
+    bytes, which are checked.
+    """
+    paths = [inv.context.absolute(name) for name in files or ()]
+    if bool(paths) + stdin + stdin_paths != 1:
+        raise UsageError("give files, or --stdin, or --stdin-paths")
+    sources = (
+        iter([(None, iter_blocks())])
+        if stdin
+        else file_sources(map(inv.context.absolute, iter_records(inv.nul)) if stdin_paths else paths)
+    )
+    store = inv.store if write else None
+    wanted = None if kind is HashKind.CONTENT else Kind[kind.name]
+    return present_hashes(hash_files(store, sources, wanted, inv.context.author()))

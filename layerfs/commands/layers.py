@@ -1,0 +1,25 @@
+"""``layerfs layers``: the stack of main."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.frame import Invocation
+from layerfs.layerstack import iter_layers
+from layerfs.output import Reply
+from layerfs.present.layers import present_layers
+
+
+def command(
+    inv: Invocation,
+    covered: Annotated[
+        bool, typer.Option("--covered", help="Show which layers and paths each layer covers.")
+    ] = False,
+) -> Reply:
+    """List the layers of main, newest first: number, commit, when, how it was made, from which branch, message.
+
+    A layer made with 'layerfs publish --mode overwrite' covers others; --covered shows what.
+    """
+    return present_layers(iter_layers(inv.store, True), covered)

@@ -1,0 +1,28 @@
+"""``layerfs reflog``: where names were before."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.branches import present_reflog
+from layerfs.reflog import read_reflog
+
+
+def command(
+    inv: Invocation,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A branch or tag, also a deleted one, or main.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--max-count", min=0, metavar="N", help="Show at most N moves.")
+    ] = None,
+) -> Reply:
+    """Show every move of a branch or tag, newest first, or of all of them.
+
+    NAME@{N} names the state N moves ago, in every command that takes a revision. A line of dashes is a deletion.
+    """
+    return present_reflog(read_reflog(inv.store, name, limit))
