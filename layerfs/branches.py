@@ -20,7 +20,7 @@ from layerfs.refs import MAIN, Refs, branch_ref
 from layerfs.revision import Revision, resolve
 from layerfs.revisionset import reaches
 from layerfs.store import Store
-from layerfs.workspace.records import all_workspaces, encode_record
+from layerfs.workspace.records import SOURCE, all_workspaces, encode_record
 
 MOST_FORKS = 10_000
 
@@ -112,10 +112,9 @@ def delete_branches(store: Store, names: Sequence[str], force: bool, actor: str)
         for name in dict.fromkeys(names):
             head = lane.refs.need_head(name)
             if name in users:
-                raise Refused(
-                    f"branch {quote(name)} is in use by workspace {quote(users[name][0])}",
-                    f"'layerfs unmount {users[name][0]}' first",
-                )
+                user = users[name][0]
+                hint = "it is the captured directory's own branch" if user == SOURCE else f"'layerfs unmount {user}' first"
+                raise Refused(f"branch {quote(name)} is in use by workspace {quote(user)}", hint)
             if not force:
                 _check_merged(store, lane.refs, name, head, names)
             ops.append(RefSet(branch_ref(name), head, None, "delete"))

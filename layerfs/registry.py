@@ -114,7 +114,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("rev-parse", "rev_parse", "plumbing", "print the ids that revisions name", STORE, PLUMBING, nul=True),
     Command("rev-list", "rev_list", "plumbing", "list the commits that revisions select", STORE, PLUMBING, nul=True),
     Command("show-ref", "show_ref", "plumbing", "list pointers and the commits they name", STORE, PLUMBING, nul=True),
-    Command("update-ref", "update_ref", "plumbing", "move branches and tags by compare-and-set", WRITE, PLUMBING, nul=True),
+    Command("update-ref", "update_ref", "plumbing", "move refs by compare-and-set", WRITE, PLUMBING, nul=True),
     Command("ls-layers", "ls_layers", "plumbing", "list the layers of main for scripts", STORE, PLUMBING, nul=True),
     Command("ls-pack", "ls_pack", "plumbing", "list packs, or what lies in one", STORE, PLUMBING),
     Command("verify-pack", "verify_pack", "plumbing", "check packs from first to last byte", STORE, PLUMBING),

@@ -17,10 +17,10 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[REV] PATH", help="The file, and the state it is in: by default @ or main."),
+        typer.Argument(metavar="PATH", help="The file; a revision may stand before it (default @ in a workspace, else main)."),
     ],
     lines: Annotated[
-        str | None, typer.Option("-L", metavar="A,B", help="Only the lines A to B; A,+N are N lines from A; A alone goes to the end.")
+        str | None, typer.Option("-L", metavar="A,B", help="Only these lines: A,B or A,+N or A alone to the end.")
     ] = None,
     first_parent: Annotated[bool, typer.Option("--first-parent", help="Follow the first parent only.")] = False,
     porcelain: Annotated[

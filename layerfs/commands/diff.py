@@ -18,7 +18,7 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[OLD [NEW]] [-- PATH...]", help="The states to compare, then paths to keep to."),
+        typer.Argument(metavar="REV", help="The states to compare; after '--' the paths to keep to."),
     ] = None,
     stat: Annotated[bool, typer.Option("--stat", help="Show how many lines changed in each path.")] = False,
     names: Annotated[bool, typer.Option("--name-status", help="Show a letter and the path only.")] = False,

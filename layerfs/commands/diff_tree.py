@@ -17,7 +17,7 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="OLD NEW [-- PATH...]", help="Two states: REV, REV:PATH or ids; then paths to keep to."),
+        typer.Argument(metavar="TREE", help="Two states: REV, REV:PATH or ids; after '--' paths to keep to."),
     ],
 ) -> Reply:
     """List every path whose entry differs between two states: letter, modes, ids, a tab, the path.

@@ -21,8 +21,9 @@ def command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[REV...] [-- PATH...]",
-            help="What to start from: by default @ in a workspace, else main; A..B leaves out what A reaches.",
+            metavar="REV",
+            help="What to start from (default @ in a workspace, else main); A..B leaves out what A reaches; "
+            "after '--' paths to keep to.",
         ),
     ] = None,
     limit: Annotated[

@@ -19,7 +19,8 @@ def command(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="REV... [-- PATH...]", help="What to start from; ^REV or A..B leaves out what REV or A reaches."
+            metavar="REV",
+            help="What to start from; ^REV or A..B leaves out what REV or A reaches; after '--' paths to keep to.",
         ),
     ],
     limit: Annotated[

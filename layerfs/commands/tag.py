@@ -17,7 +17,7 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME [REV]", help="The tag to make and the state it names; with -d tags to delete."),
+        typer.Argument(metavar="NAME", help="The tag to make, and perhaps a revision after it; with -d tags to delete."),
     ] = None,
     delete: Annotated[bool, typer.Option("-d", "--delete", help="Delete tags.")] = False,
     force: Annotated[bool, typer.Option("-f", "--force", help="Move a tag that exists.")] = False,

@@ -18,7 +18,7 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="REF NEW [OLD]", help="The full ref, the new value, and the value expected to be there."),
+        typer.Argument(metavar="REF", help="The full ref, its new value, and perhaps the value expected to be there."),
     ] = None,
     delete: Annotated[bool, typer.Option("-d", help="Delete the ref: REF [OLD].")] = False,
     stdin: Annotated[

@@ -41,7 +41,8 @@ def format_diff(diff: FileDiff) -> bytes:
         out.append(f" ({_size(old)} -> {_size(new)} bytes)\n".encode())
     elif diff.hunks:
         assert diff.old_lines is not None and diff.new_lines is not None
-        out += [b"--- ", _side(old, path, b"a/"), _after_name(path), b"+++ ", _side(new, path, b"b/"), _after_name(path)]
+        out += [b"--- ", _side(old, path, b"a/"), _after_name(old, path)]
+        out += [b"+++ ", _side(new, path, b"b/"), _after_name(new, path)]
         out += format_hunks(diff.old_lines, diff.new_lines, diff.hunks)
     return b"".join(out)
 
@@ -69,9 +70,9 @@ def _side(entry: Entry | None, path: bytes, prefix: bytes) -> bytes:
     return b"/dev/null" if entry is None else show_path(path, prefix)
 
 
-def _after_name(path: bytes) -> bytes:
+def _after_name(entry: Entry | None, path: bytes) -> bytes:
     """A name with blanks is ended by a tab, as git does, so that ``patch`` finds its end."""
-    return b"\t\n" if b" " in path else b"\n"
+    return b"\t\n" if entry is not None and b" " in path else b"\n"
 
 
 def _size(entry: Entry | None) -> int:
