@@ -13,19 +13,70 @@ _layerfs() {
         esac
     done
     case "$name $previous" in
+        "mount --engine") COMPREPLY=($(compgen -W "auto overlay copy" -- "$current")); return ;;
+        "publish --mode") COMPREPLY=($(compgen -W "merge overwrite ff" -- "$current")); return ;;
+        "hash-object -t") COMPREPLY=($(compgen -W "content chunk extent tree root commit layer" -- "$current")); return ;;
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="help show-ref"
+    elif [[ -z $name ]]; then options="init config help fork branch tag layers reflog mount unmount workspace update status commit restore diff log show blame merge publish checkout hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
+        "init") options="--exclude --empty --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
+        "config") options="" ;;
         "help") options="--store -C --json -h --help" ;;
+        "fork") options="--from --count --store -C --json -h --help" ;;
+        "branch") options="-d --delete -D -m --move -f --force --store -C --json -h --help" ;;
+        "tag") options="-d --delete -f --force --store -C --json -h --help" ;;
+        "layers") options="--covered --store -C --json -h --help" ;;
+        "reflog") options="-n --max-count --store -C --json -h --help" ;;
+        "mount") options="--engine --store -C --json -h --help" ;;
+        "unmount") options="--discard --commit -m --message --store -C --json -h --help" ;;
+        "workspace") options="" ;;
+        "update") options="--store -C --json -h --help" ;;
+        "status") options="--all --exit-code --store -C --json -z -h --help" ;;
+        "commit") options="-m --message --as --author --agent --session --tool --call-id --expect --allow-empty --allow-torn --store -C --json -h --help" ;;
+        "restore") options="--discard --store -C --json -h --help" ;;
+        "diff") options="--stat --name-status --times --exit-code --store -C --json -z -h --help" ;;
+        "log") options="-n --max-count --oneline --calls --first-parent --joins --store -C --json -h --help" ;;
+        "show") options="-p --patch -s --stat --name-status --times --store -C --json -z -h --help" ;;
+        "blame") options="-L --first-parent --porcelain --store -C --json -h --help" ;;
+        "merge") options="--into --as -m --message --allow-unrelated --store -C --json -h --help" ;;
+        "publish") options="--mode --expect -m --message --store -C --json -h --help" ;;
+        "checkout") options="--to --store -C --json -h --help" ;;
+        "hash-object") options="-w -t --stdin --stdin-paths --store -C --json -z -h --help" ;;
+        "cat-file") options="-t -s -e -p --batch --store -C --json -z -h --help" ;;
+        "chunk-file") options="--store -C --json -h --help" ;;
+        "ls-extents") options="--store -C --json -h --help" ;;
+        "ls-tree") options="-r -l --store -C --json -z -h --help" ;;
+        "write-tree") options="--exclude --store -C --json -h --help" ;;
+        "commit-tree") options="-p -m --about --author --store -C --json -h --help" ;;
+        "diff-tree") options="--store -C --json -z -h --help" ;;
+        "merge-base") options="--all --is-ancestor --store -C --json -h --help" ;;
+        "rev-parse") options="--short --verify --stdin --store -C --json -z -h --help" ;;
+        "rev-list") options="-n --max-count --first-parent --topo-order --count --store -C --json -z -h --help" ;;
         "show-ref") options="--store -C --json -z -h --help" ;;
+        "update-ref") options="-d --stdin -m --store -C --json -z -h --help" ;;
+        "ls-layers") options="--store -C --json -z -h --help" ;;
+        "ls-pack") options="--store -C --json -h --help" ;;
+        "verify-pack") options="--fast --store -C --json -h --help" ;;
+        "count-objects") options="--store -C --json -h --help" ;;
+        "config list") options="--store -C --json -h --help" ;;
+        "config get") options="--store -C --json -h --help" ;;
+        "config set") options="--store -C --json -h --help" ;;
+        "config unset") options="--store -C --json -h --help" ;;
+        "branch reset") options="--store -C --json -h --help" ;;
+        "workspace list") options="--store -C --json -h --help" ;;
+        "workspace show") options="--store -C --json -h --help" ;;
+        "workspace remove") options="--discard --store -C --json -h --help" ;;
     esac; [[ $current == -* ]] || options=$verbs; fi
     COMPREPLY=($(compgen -W "$options" -- "$current"))
     if [[ -n $name && $current != -* ]]; then COMPREPLY+=($(compgen -f -- "$current")); fi
 }
 _layerfs_verbs() {
     case $1 in
+        config) echo "list get set unset" ;;
+        branch) echo "reset" ;;
+        workspace) echo "list show remove" ;;
     esac
 }
 complete -o filenames -F _layerfs layerfs
