@@ -113,7 +113,7 @@ def delete_branches(store: Store, names: Sequence[str], force: bool, actor: str)
             head = lane.refs.need_head(name)
             if name in users:
                 user = users[name][0]
-                hint = "it is the captured directory's own branch" if user == SOURCE else f"'layerfs unmount {user}' first"
+                hint = "the captured directory is on it" if user == SOURCE else f"'layerfs unmount {user}' first"
                 raise Refused(f"branch {quote(name)} is in use by workspace {quote(user)}", hint)
             if not force:
                 _check_merged(store, lane.refs, name, head, names)

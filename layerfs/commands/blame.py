@@ -17,7 +17,7 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="The file; a revision may stand before it (default @ in a workspace, else main)."),
+        typer.Argument(metavar="PATH", help="The file; a revision may stand before it (default @, else main)."),
     ],
     lines: Annotated[
         str | None, typer.Option("-L", metavar="A,B", help="Only these lines: A,B or A,+N or A alone to the end.")

@@ -26,7 +26,9 @@ def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OBJECT", help="An id, a prefix of one, a revision, or REV:PATH; for raw bytes its kind before it."),
+        typer.Argument(
+            metavar="OBJECT", help="An id, a prefix of one, a revision, or REV:PATH; for raw bytes its kind before it."
+        ),
     ] = None,
     kind: Annotated[bool, typer.Option("-t", help="Print the kind only.")] = False,
     size: Annotated[bool, typer.Option("-s", help="Print the size of the payload only.")] = False,

@@ -23,7 +23,7 @@ def command(
     patch: Annotated[
         bool, typer.Option("-p", "--patch", help="Show the patch of a first commit too, all its files.")
     ] = False,
-    no_patch: Annotated[bool, typer.Option("-s", "--no-patch", help="Show no patch.")] = False,
+    no_patch: Annotated[bool, typer.Option("-s", help="Show no patch.")] = False,
     stat: Annotated[bool, typer.Option("--stat", help="Show how many lines changed in each path.")] = False,
     names: Annotated[bool, typer.Option("--name-status", help="Show a letter and the path of each change.")] = False,
     times: Annotated[bool, typer.Option("--times", help="Show directories of which only the time changed.")] = False,
@@ -33,7 +33,7 @@ def command(
     REV:PATH prints a file's content, a link's target, or the names in a directory.
     """
     if patch + no_patch + stat + names > 1:
-        raise UsageError("--patch, --no-patch, --stat and --name-status exclude each other")
+        raise UsageError("-p, -s, --stat and --name-status exclude each other")
     word = revision if revision is not None else "main" if inv.at is None else "@"
     if is_place(word):
         return present_place(open_place(inv.store, word, inv.at), inv.as_json)
