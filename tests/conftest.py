@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from project import Project
 from world import World
 
 MOUNT_TIMEOUT = 20
@@ -53,6 +54,14 @@ def hermetic_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def world(tmp_path: Path) -> World:
     """A hermetic world under the test's own temporary directory."""
     return World(tmp_path / "world")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project to capture; what a test mounts or starts with it is gone afterwards."""
+    made = Project(tmp_path / "project")
+    yield made
+    made.close()
 
 
 @pytest.fixture
