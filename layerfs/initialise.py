@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from layerfs.authorship import Author
@@ -176,6 +177,7 @@ def write_pointer(directory: bytes, store: bytes) -> bool:
     if b"\n" in store:
         raise UsageError(f"a store's path cannot hold a newline: {quote(store)}")
     path = os.path.join(directory, POINTER)
+    before = os.stat(directory)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except (PermissionError, OSError) as error:
@@ -188,6 +190,9 @@ def write_pointer(directory: bytes, store: bytes) -> bool:
         os.write(fd, store + b"\n")
     finally:
         os.close(fd)
+    # The pointer is no part of the environment: the directory's time is what it was before we came.
+    with suppress(PermissionError):
+        os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
     _exclude_from_git(directory)
     return True
 
