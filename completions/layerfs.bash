@@ -19,9 +19,10 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init config help fork branch tag layers reflog mount unmount workspace update status commit restore diff log show blame merge publish checkout hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount workspace update status commit restore diff log show blame merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "init") options="--exclude --empty --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
+        "doctor") options="--store -C --json -h --help" ;;
         "config") options="" ;;
         "help") options="--store -C --json -h --help" ;;
         "fork") options="--from --count --store -C --json -h --help" ;;
@@ -43,6 +44,8 @@ _layerfs() {
         "merge") options="--into --as -m --message --allow-unrelated --store -C --json -h --help" ;;
         "publish") options="--mode --expect -m --message --store -C --json -h --help" ;;
         "checkout") options="--to --store -C --json -h --help" ;;
+        "stats") options="--store -C --json -h --help" ;;
+        "fsck") options="--fast --repair --store -C --json -h --help" ;;
         "hash-object") options="-w -t --stdin --stdin-paths --store -C --json -z -h --help" ;;
         "cat-file") options="-t -s -e -p --batch --store -C --json -z -h --help" ;;
         "chunk-file") options="--store -C --json -h --help" ;;

@@ -75,6 +75,7 @@ GROUPS = (
 # name, module, group, summary, needs, role, nul (-z), schema version
 COMMANDS: tuple[Command, ...] = (
     Command("init", "init", "start", "capture a directory as the first layer of a new store", NONE),
+    Command("doctor", "doctor", "start", "show what this machine can do", NONE),
     Command("config list", "config", "start", "list the settings of a store", STORE),
     Command("config get", "config", "start", "print a setting", STORE),
     Command("config set", "config", "start", "set a setting", WRITE),
@@ -102,6 +103,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("merge", "merge", "coming together", "combine two lines of work", WRITE),
     Command("publish", "publish", "coming together", "add a branch's work to main as the next layer", WRITE),
     Command("checkout", "checkout", "upkeep", "write a state into a new directory", STORE),
+    Command("stats", "stats", "upkeep", "show how big states and their history are", STORE),
+    Command("fsck", "fsck", "upkeep", "check that everything is there and whole", NONE),
     Command("hash-object", "hash_object", "plumbing", "print the id of a file's content", NONE, PLUMBING, nul=True),
     Command("cat-file", "cat_file", "plumbing", "print an object, raw or readable", STORE, PLUMBING, nul=True),
     Command("chunk-file", "chunk_file", "plumbing", "show how a file is cut into chunks", NONE, PLUMBING),

@@ -1,0 +1,135 @@
+"""How the health of a store and of a machine is shown: statistics, checks, capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layerfs.doctor import Finding
+from layerfs.errors import EXIT_NO, EXIT_OK
+from layerfs.ids import short, to_hex
+from layerfs.output import Reply, encode_text
+from layerfs.present.names import show_path
+from layerfs.present.quantities import counted, readable_ratio, readable_size
+from layerfs.stats import Statistics
+from layerfs.verify import Problem, Report
+
+
+def present_statistics(found: Statistics) -> Reply:
+    """Answer ``stats``."""
+    counts, state = found.counts, found.state
+    size, packed = found.compression
+    lines = []
+    if state is not None:
+        names = [counted(state.files, "file"), counted(state.directories, "directory", "directories")]
+        names += [counted(state.others, "other")] if state.others else []
+        lines.append(f"state {short(state.commit)}: {', '.join(names)}, {readable_size(state.size)}")
+    lines.append(
+        f"history: {counted(found.commits, 'commit')}, {counted(found.layers, 'layer')}, "
+        f"{counted(found.branches, 'branch', 'branches')}, {counted(found.tags, 'tag')}"
+    )
+    lines.append(f"objects: {counts.objects:,}, {readable_size(size)}")
+    lines += [
+        f"  {row.kind.label.ljust(7)} {row.objects:>12,}  {readable_size(row.size)}" for row in counts.kinds
+    ]
+    lines.append(f"packs: {counts.packs:,}, {readable_size(packed)}; compression {readable_ratio(size, packed)}")
+    if state is not None and packed:
+        lines.append(f"the whole history takes {packed / state.size:.2f} of one copy" if state.size else "")
+    per_commit = found.log_bytes // max(1, found.commits)
+    lines.append(f"commits one by one: {readable_size(found.log_bytes)}, {readable_size(per_commit)} each")
+    return Reply(
+        data={
+            "state": None
+            if state is None
+            else {
+                "commit": to_hex(state.commit),
+                "files": state.files,
+                "directories": state.directories,
+                "others": state.others,
+                "bytes": state.size,
+            },
+            "commits": found.commits,
+            "layers": found.layers,
+            "branches": found.branches,
+            "tags": found.tags,
+            "kinds": {row.kind.label: {"objects": row.objects, "bytes": row.size} for row in counts.kinds},
+            "object_bytes": size,
+            "packs": counts.packs,
+            "packed_bytes": packed,
+            "log_bytes": found.log_bytes,
+            "bytes_per_commit": per_commit,
+        },
+        text=encode_text("".join(f"{line}\n" for line in lines if line)),
+    )
+
+
+def present_report(report: Report, repaired: Sequence[str]) -> Reply:
+    """Answer ``fsck``: problems first, then what was checked; exit 1 if there is a problem."""
+    lines = [encode_text(f"repaired: {what}") for what in repaired]
+    lines += [_problem(problem) for problem in report.problems]
+    checked = ", ".join(
+        (
+            counted(report.packs, "pack"),
+            counted(report.frames, "frame"),
+            counted(report.objects, "object"),
+            counted(report.commits, "commit"),
+        )
+    )
+    verdict = "clean" if report.clean else counted(len(report.problems), "problem")
+    lines.append(encode_text(f"{verdict}: checked {checked}; {report.reached:,} objects are reachable"))
+    return Reply(
+        data={
+            "clean": report.clean,
+            "problems": [
+                {
+                    "what": problem.what,
+                    "id": None if problem.oid is None else to_hex(problem.oid),
+                    "kind": None if problem.kind is None else problem.kind.label,
+                    "commit": None if problem.commit is None else to_hex(problem.commit),
+                    "path": problem.path,
+                    "pack": problem.pack,
+                }
+                for problem in report.problems
+            ],
+            "repaired": list(repaired),
+            "packs": report.packs,
+            "frames": report.frames,
+            "objects": report.objects,
+            "commits": report.commits,
+            "reached": report.reached,
+        },
+        text=b"".join(line + b"\n" for line in lines),
+        exit_code=EXIT_OK if report.clean else EXIT_NO,
+    )
+
+
+def _problem(problem: Problem) -> bytes:
+    line = b"damaged: "
+    if problem.pack is not None:
+        line += f"pack {problem.pack}: ".encode()
+    if problem.oid is not None:
+        kind = f"{problem.kind.label} " if problem.kind is not None else ""
+        line += f"{kind}{short(problem.oid)}: ".encode()
+    line += encode_text(problem.what)
+    if problem.commit is not None:
+        line += f", needed by commit {short(problem.commit)}".encode()
+    if problem.path is not None:
+        line += b" for " + show_path(problem.path or b".")
+    return line
+
+
+def present_findings(findings: Sequence[Finding]) -> Reply:
+    """Answer ``doctor``: a line per capability, and what it means where it is missing."""
+    width = max(len(finding.name) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok  ' if finding.works else 'no  '} {finding.name.ljust(width)}  {finding.found}")
+        if not finding.works and finding.meaning:
+            lines.append(f"     {''.ljust(width)}  {finding.meaning}")
+    return Reply(
+        data={
+            "findings": [
+                {"name": row.name, "works": row.works, "found": row.found, "meaning": row.meaning} for row in findings
+            ]
+        },
+        text=encode_text("".join(f"{line}\n" for line in lines)),
+    )

@@ -1,0 +1,80 @@
+"""Statistics: how big a state is, what the store takes for all of them, and how it grows.
+
+Owns the numbers behind ``stats``. The state counted is one commit's (main's newest layer by default): that is a walk over
+its tree, and everything else is counts from indexes and commits. Ratios compare one state with what the store takes for
+the whole history, because that is what a user would otherwise have copies of.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from layerfs.history import CommitReader, walk_commits
+from layerfs.ids import CommitId
+from layerfs.objects.entry import EntryKind
+from layerfs.objects.environment import walk
+from layerfs.packlist import Counts, count_objects, list_packs
+from layerfs.store import Store
+
+
+class StateSize(NamedTuple):
+    """One state: its names by kind, and the bytes of its files, holes included."""
+
+    commit: CommitId
+    files: int
+    directories: int
+    others: int
+    size: int
+
+
+class Statistics(NamedTuple):
+    """A store in numbers; ``log_bytes`` is what commits made one by one take, the rest came in bulk."""
+
+    state: StateSize | None
+    counts: Counts
+    commits: int
+    layers: int
+    branches: int
+    tags: int
+    log_bytes: int
+
+    @property
+    def compression(self) -> tuple[int, int]:
+        """Bytes of all objects, and what they take in packs."""
+        return self.counts.size, self.counts.packed_bytes
+
+
+def measure_state(store: Store, commit: CommitId) -> StateSize:
+    """Count what one commit holds."""
+    files = directories = others = size = 0
+    for _, entry in walk(store.objects, CommitReader(store.objects).root(commit)):
+        if entry.kind is EntryKind.FILE:
+            files += 1
+            size += entry.size
+        elif entry.kind is EntryKind.DIR:
+            directories += 1
+        else:
+            others += 1
+    return StateSize(commit, files, directories, others, size)
+
+
+def gather(store: Store, commit: CommitId | None = None) -> Statistics:
+    """Return the numbers of a store; ``commit`` is the state to measure, by default main's newest layer."""
+    refs = store.refs
+    top = refs.main_layer()
+    if commit is None and top is not None:
+        commit = top.commit
+    reader = CommitReader(store.objects)
+    starts = dict.fromkeys(oid for _, oid in refs.all())
+    starts.update(dict.fromkeys(row.commit for row in refs.layers()))
+    commits = sum(1 for _ in walk_commits(reader, starts))
+    log_bytes = sum(row.length for row in list_packs(store) if row.role == "log")
+    return Statistics(
+        None if commit is None else measure_state(store, commit),
+        count_objects(store),
+        commits,
+        0 if top is None else top.number,
+        len(refs.branches()),
+        len(refs.tags()),
+        log_bytes,
+    )
