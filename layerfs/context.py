@@ -65,6 +65,10 @@ class Context(NamedTuple):
         address = self.env.get("GIT_AUTHOR_EMAIL") or f"{login}@{self.hostname()}"
         return f"{name} <{address}>"
 
+    def environment_bytes(self) -> dict[bytes, bytes]:
+        """Return the environment as a new process takes it."""
+        return {os.fsencode(name): os.fsencode(value) for name, value in self.env.items()}
+
     def hostname(self) -> str:
         """Return this machine's name."""
         return os.uname().nodename or "localhost"

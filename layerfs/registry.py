@@ -89,6 +89,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("reflog", "reflog", "lines of work", "show where names were before", STORE),
     Command("mount", "mount", "workspaces", "attach a state as a private, writable directory", WRITE),
     Command("unmount", "unmount", "workspaces", "take a workspace away", WRITE),
+    Command("run", "run", "workspaces", "run a command with a state at the captured path", WRITE),
     Command("workspace list", "workspace", "workspaces", "list workspaces and whether they are there", STORE),
     Command("workspace show", "workspace", "workspaces", "show all that is known of a workspace", STORE),
     Command("workspace remove", "workspace", "workspaces", "forget a workspace", WRITE),

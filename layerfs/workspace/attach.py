@@ -14,7 +14,7 @@ from typing import NamedTuple
 from layerfs.authorship import Author
 from layerfs.capture import Problem
 from layerfs.checkout import Writer, create_into
-from layerfs.errors import AlreadyExists, NotFound, Refused, Unable, quote
+from layerfs.errors import AlreadyExists, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.initialise import write_pointer
 from layerfs.layout import is_inside
@@ -121,9 +121,9 @@ def workspace_name(revision: Revision) -> str:
 
 def _to_heal(store: Store, revision: Revision) -> WorkspaceRecord | None:
     record = find_workspace(store.refs, revision.branch or revision.text)
-    if record is None or record.engine is Engine.SOURCE or (record.attached and is_alive(store, record)):
+    if record is None or record.engine is not Engine.OVERLAY or record.userxattr:
         return None
-    return record
+    return None if record.attached and is_alive(store, record) else record
 
 
 def heal(
@@ -132,11 +132,6 @@ def heal(
     """Attach an existing workspace again: same upper, same lowers (materialised anew if the cache was cleared)."""
     path = request.path or record.path or default_mount_point(store, record.name)
     notes = [f"layerfs: workspace {quote(record.name)} was not attached; its work is kept"]
-    if record.engine is Engine.COPY:
-        raise NotFound(
-            f"the directory of workspace {quote(record.name)} is gone: {quote(record.path)}",
-            "'layerfs workspace remove' forgets it",
-        )
     if record.boot_id != boot_id() and overlay.was_volatile(work_directory(store, record.name)):
         notes.append(
             "layerfs: it was mounted volatile when the machine stopped; its last changes may be missing"
@@ -146,9 +141,14 @@ def heal(
     make_workspace_directory(store, record.name, UPPER, WORK)
     overlay.reset_work(work_directory(store, record.name))
     make_mount_point(path)
+    before = record
     record = record._replace(path=path, attached=True, boot_id=boot_id(), layers=stack.names, ephemeral=False)
     put_record(store, record, request.author)
-    mount_stack(store, record, stack, request.volatile)
+    try:
+        mount_stack(store, record, stack, request.volatile)
+    except BaseException:
+        put_record(store, before, request.author)
+        raise
     return Attached(record, True, tuple(notes))
 
 

@@ -19,15 +19,18 @@ from layerfs.objects.environment import Change, lookup_path, path_key, split, wa
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
 
-OPAQUE = b"trusted.overlay.opaque"
-RESERVED = b"trusted.overlay."
+TRUSTED = "trusted"
+USER = "user"
+"""The two flavours of a layer: which attributes carry overlayfs's marks."""
+
 _WHITEOUT = device_ref(0, 0)
 
 
-def refuse_marks(path: bytes, entry: Entry) -> None:
+def refuse_marks(path: bytes, entry: Entry, flavour: str) -> None:
     """Raise Unable if overlayfs would take this entry of a user's tree for one of its own marks."""
     whiteout = entry.kind is EntryKind.CHARDEV and entry.ref == _WHITEOUT
-    if whiteout or any(name.startswith(RESERVED) for name, _ in entry.xattrs):
+    reserved = flavour.encode() + b".overlay."
+    if whiteout or any(name.startswith(reserved) for name, _ in entry.xattrs):
         raise Unable(
             f"{quote(path)} looks like a mark of overlayfs and cannot lie below a workspace",
             "use --engine copy",
@@ -37,16 +40,27 @@ def refuse_marks(path: bytes, entry: Entry) -> None:
 class LowerWriter(Writer):
     """A writer of lowers: refuses what overlayfs would misread."""
 
+    flavour = TRUSTED
+
     def create(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
         """Create one entry, with everything below it."""
-        refuse_marks(path, entry)
+        refuse_marks(path, entry, self.flavour)
         super().create(directory, name, entry, path)
 
 
-def write_base(source: ObjectSource, directory: int, root: Entry, progress: Progress = SILENT) -> Restored:
+def make_writer(source: ObjectSource, directory: int, flavour: str, progress: Progress) -> LowerWriter:
+    """Return a writer of one layer; owners are only restored where they can be."""
+    writer = LowerWriter(source, directory, owners=flavour == TRUSTED, progress=progress)
+    writer.flavour = flavour
+    return writer
+
+
+def write_base(
+    source: ObjectSource, directory: int, root: Entry, flavour: str = TRUSTED, progress: Progress = SILENT
+) -> Restored:
     """Materialise a whole tree inside an open, empty directory."""
-    refuse_marks(b".", root)
-    writer = LowerWriter(source, directory, owners=True, progress=progress)
+    refuse_marks(b".", root, flavour)
+    writer = make_writer(source, directory, flavour, progress)
     writer.strip_xattrs(directory)
     writer.create_tree(directory, root, b"")
     writer.set_attributes(directory, root, b"")
@@ -54,10 +68,15 @@ def write_base(source: ObjectSource, directory: int, root: Entry, progress: Prog
 
 
 def write_delta(
-    source: ObjectSource, directory: int, root: Entry, changes: Sequence[Change], progress: Progress = SILENT
+    source: ObjectSource,
+    directory: int,
+    root: Entry,
+    changes: Sequence[Change],
+    flavour: str = TRUSTED,
+    progress: Progress = SILENT,
 ) -> Restored:
     """Materialise ``changes``, which lead to the tree ``root``, inside an open, empty directory."""
-    writer = LowerWriter(source, directory, owners=True, progress=progress)
+    writer = make_writer(source, directory, flavour, progress)
     writer.strip_xattrs(directory)
     wanted = {change.path: change for change in changes}
     for path, entry in _linked_neighbours(source, root, changes):
@@ -75,7 +94,7 @@ def write_delta(
         _make_parents(source, directory, root, change.path, made)
         parent, name = split(change.path)
         if change.new.kind is EntryKind.DIR:
-            refuse_marks(change.path, change.new)
+            refuse_marks(change.path, change.new, flavour)
             _make_directory(directory, change.path, change.new, made)
             if change.old is not None and change.old.kind is not EntryKind.DIR:
                 opaque.add(change.path)
@@ -86,7 +105,7 @@ def write_delta(
         with OpenDirectory(directory, path) as inner:
             writer.set_attributes(inner, made[path], path)
             if path in opaque:
-                os.setxattr(inner, OPAQUE, b"y")
+                os.setxattr(inner, flavour.encode() + b".overlay.opaque", b"y")
                 os.utime(inner, ns=(made[path].mtime_ns, made[path].mtime_ns))
     return writer.restored
 

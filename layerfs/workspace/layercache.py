@@ -25,11 +25,10 @@ from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
-from layerfs.workspace.deltalower import write_base, write_delta
+from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta
 from layerfs.workspace.places import remove_tree
 
 CACHE = b"cache"
-TRUSTED = "trusted"
 MAX_DEPTH = 24
 MAX_DELTA_CHANGES = 50_000
 MAX_ANCESTORS = 500
@@ -52,38 +51,45 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def ensure_stack(store: Store, commit: CommitId, now_ns: int, progress: Progress = SILENT) -> Stack:
+def flavour_of(userxattr: bool) -> str:
+    """Return the flavour of the layers below an overlay."""
+    return USER if userxattr else TRUSTED
+
+
+def ensure_stack(
+    store: Store, commit: CommitId, now_ns: int, progress: Progress = SILENT, *, flavour: str = TRUSTED
+) -> Stack:
     """Return the layers that show ``commit``, materialising what is missing.
 
     Raises Unable for a tree that cannot be a lower (it holds marks of overlayfs): the caller uses another engine.
     """
     reader = CommitReader(store.objects)
     root_id = reader.commit(commit).root
-    found = find_stack(store, root_id)
+    found = find_stack(store, root_id, flavour)
     if found is not None:
         _touch(store, found, now_ns)
         return found
     root = reader.root(commit)
     with _making(store, root_id):
-        found = find_stack(store, root_id)
+        found = find_stack(store, root_id, flavour)
         if found is not None:
             return found
-        near = _nearest(store, reader, commit, root)
+        near = _nearest(store, reader, commit, root, flavour)
         if near is None:
-            row = _make_base(store, root_id, root, now_ns, progress)
+            row = _make_base(store, root_id, root, flavour, now_ns, progress)
         else:
-            row = _make_delta(store, root_id, root, near, now_ns, progress)
-    found = find_stack(store, root_id)
+            row = _make_delta(store, root_id, root, near, flavour, now_ns, progress)
+    found = find_stack(store, root_id, flavour)
     assert found is not None, row
     return found
 
 
-def find_stack(store: Store, root_id: bytes) -> Stack | None:
+def find_stack(store: Store, root_id: bytes, flavour: str = TRUSTED) -> Stack | None:
     """Return the cached layers of a root, if it is cached and they are all usable."""
     rows = {row.directory: row for row in store.db.cached_layers()}
     boot = boot_id()
     for row in rows.values():
-        if row.root == root_id and row.flavour == TRUSTED:
+        if row.root == root_id and row.flavour == flavour:
             stack = _stack_of(store, row, rows, boot)
             if stack is not None:
                 return stack
@@ -119,15 +125,15 @@ class _Near(NamedTuple):
     changes: list[Change]
 
 
-def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry) -> _Near | None:
+def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry, flavour: str) -> _Near | None:
     """Return the nearest cached ancestor that is near enough to be worth a delta."""
-    cached = {row.root for row in store.db.cached_layers() if row.flavour == TRUSTED}
+    cached = {row.root for row in store.db.cached_layers() if row.flavour == flavour}
     if not cached:
         return None
     for _, logged in zip(range(MAX_ANCESTORS), walk_commits(reader, (commit,)), strict=False):
         if logged.commit.root not in cached:
             continue
-        stack = find_stack(store, logged.commit.root)
+        stack = find_stack(store, logged.commit.root, flavour)
         if stack is None or len(stack.names) >= MAX_DEPTH:
             continue
         near = reader.root(logged.oid)
@@ -140,25 +146,27 @@ def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry) 
     return None
 
 
-def _make_base(store: Store, root_id: bytes, root: Entry, now_ns: int, progress: Progress) -> CachedLayer:
+def _make_base(
+    store: Store, root_id: bytes, root: Entry, flavour: str, now_ns: int, progress: Progress
+) -> CachedLayer:
     progress.phase("materialising")
 
     def fill(directory: int) -> Restored:
-        return write_base(store.objects, directory, root, progress)
+        return write_base(store.objects, directory, root, flavour, progress)
 
-    name = f"{root_id.hex()[:24]}-base"
-    return _publish(store, name, root_id, "base", None, now_ns, fill)
+    name = f"{root_id.hex()[:24]}-{flavour}"
+    return _publish(store, name, root_id, "base", flavour, None, now_ns, fill)
 
 
 def _make_delta(
-    store: Store, root_id: bytes, root: Entry, near: _Near, now_ns: int, progress: Progress
+    store: Store, root_id: bytes, root: Entry, near: _Near, flavour: str, now_ns: int, progress: Progress
 ) -> CachedLayer:
     def fill(directory: int) -> Restored:
-        return write_delta(store.objects, directory, root, near.changes, progress)
+        return write_delta(store.objects, directory, root, near.changes, flavour, progress)
 
     parent = near.stack.names[0]
-    name = f"{root_id.hex()[:24]}-on-{parent[:12]}"
-    return _publish(store, name, root_id, "delta", parent, now_ns, fill)
+    name = f"{root_id.hex()[:24]}-{flavour}-on-{parent[:12]}"
+    return _publish(store, name, root_id, "delta", flavour, parent, now_ns, fill)
 
 
 def _publish(
@@ -166,6 +174,7 @@ def _publish(
     name: str,
     root_id: bytes,
     kind: str,
+    flavour: str,
     parent: str | None,
     now_ns: int,
     fill: _Fill,
@@ -184,7 +193,7 @@ def _publish(
         raise
     os.close(directory)
     os.rename(fresh, final)
-    row = CachedLayer(name, root_id, kind, TRUSTED, parent, made.size, now_ns, False, boot_id())
+    row = CachedLayer(name, root_id, kind, flavour, parent, made.size, now_ns, False, boot_id())
     store.db.put_cached_layer(row)
     return row
 

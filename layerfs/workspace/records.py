@@ -49,6 +49,8 @@ class WorkspaceRecord(NamedTuple):
     pid: int = 0
     layers: tuple[str, ...] = ()
     """Names of the cached layers that are its lowers, newest first."""
+    userxattr: bool = False
+    """Whether the overlay was made in a user namespace, so that its marks are ``user.overlay`` attributes."""
 
 
 def encode_record(record: WorkspaceRecord) -> bytes:
@@ -66,7 +68,7 @@ def encode_record(record: WorkspaceRecord) -> bytes:
     out.uint(len(record.layers))
     for layer in record.layers:
         out.text(layer)
-    return out.done()
+    return out.uint(record.userxattr).done()
 
 
 def decode_record(payload: bytes) -> WorkspaceRecord:
@@ -86,6 +88,7 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
     created_ns, ephemeral, attached = reader.sint(), reader.uint(), reader.uint()
     boot_id, pid = reader.text(), reader.uint()
     layers = tuple(reader.text() for _ in range(reader.count()))
+    userxattr = reader.uint()
     reader.end()
     return WorkspaceRecord(
         name,
@@ -100,6 +103,7 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
         boot_id,
         pid,
         layers,
+        bool(userxattr),
     )
 
 

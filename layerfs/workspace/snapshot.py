@@ -128,6 +128,8 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
             store.objects,
             base,
             started_ns=kernel_now_ns(),
+            userxattr=record.userxattr,
+            keep_owners=record.userxattr,
             skip=frozenset((POINTER,)),
             cache=cache,
         )

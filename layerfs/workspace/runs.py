@@ -1,0 +1,269 @@
+"""Runs: a command with a workspace mounted at the path the environment was captured from.
+
+Every run has its own workspace in a mount namespace of its own, so absolute paths in virtualenvs, caches and editors lead
+into it and nothing outside sees it. Afterwards: unchanged, it is removed; with ``commit`` its state is committed, also
+when the command failed, with the command, its exit code and duration as provenance; changed otherwise, it is kept under
+its name for ``run --in`` or ``mount``, unless ``discard``.
+
+Without root the overlay is made in a user namespace. Where no overlay can be made at all, root runs in a copy that is
+bound over the path, and an ordinary user is refused: there the command would silently use the original environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from layerfs.authorship import Author
+from layerfs.checkout import create_into
+from layerfs.commit import CommitRequest, Committed, commit_workspace
+from layerfs.errors import Busy, NotFound, Refused, Unable, quote
+from layerfs.history import CommitReader
+from layerfs.progress import SILENT, Progress
+from layerfs.revision import Revision
+from layerfs.store import Store
+from layerfs.workspace.attach import (
+    drop_record,
+    mount_name,
+    prepare_upper,
+    put_record,
+    workspace_name,
+)
+from layerfs.workspace.detach import uncommitted
+from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
+from layerfs.workspace.namespace import Place
+from layerfs.workspace.overlay import Layers, reset_work
+from layerfs.workspace.overlayprobe import why_not, why_not_in_namespace
+from layerfs.workspace.places import (
+    UPPER,
+    WORK,
+    make_workspace_directory,
+    upper_directory,
+    work_directory,
+    workspace_directory,
+)
+from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, free_name, read_workspace
+from layerfs.workspace.supervise import Command, is_in_use, start
+
+LOCK = b"in-use"
+COPY = b"copy"
+TIMED_OUT = 124
+GIT_SETTINGS = (("core.checkStat", "minimal"), ("core.trustctime", "false"))
+
+
+class RunRequest(NamedTuple):
+    """What to run and what to do with its changes.
+
+    ``revision`` gives a new workspace, ``inside`` names a kept one. ``env`` and ``directory`` are the caller's.
+    """
+
+    argv: Sequence[bytes]
+    env: Mapping[bytes, bytes]
+    directory: bytes
+    author: Author
+    revision: Revision | None = None
+    inside: str | None = None
+    commit: CommitRequest | None = None
+    discard: bool = False
+    timeout: float | None = None
+    pass_through: tuple[bytes, ...] = ()
+
+
+class Ran(NamedTuple):
+    """How a run ended: the command's own code, and what became of its workspace."""
+
+    code: int
+    workspace: str
+    changed: int
+    committed: Committed | None
+    kept: bool
+    notes: tuple[str, ...] = ()
+
+
+def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) -> Ran:
+    """Run a command; raises Unable when no workspace can be put at the captured path."""
+    source = store.format.source
+    if source is None:
+        raise Unable("this store was made without a captured directory", "use 'layerfs mount REV DIR'")
+    notes: list[str] = []
+    if request.inside is not None:
+        record = _reopen(store, request, progress)
+    else:
+        assert request.revision is not None
+        record = _open(store, request, request.revision, progress, notes)
+    lock = os.path.join(workspace_directory(store, record.name), LOCK)
+    place = _place(store, record, source, request)
+    env = run_environment(request.env, store.path, record.name)
+    command = Command(tuple(request.argv), env, request.directory, lock)
+    began = time.monotonic_ns()
+    try:
+        running = start(place, command)
+    except BaseException:
+        if request.inside is None:
+            drop_record(store, record, request.author)
+        raise
+    notes += [f"layerfs: {quote(path)} is not visible inside the workspace" for path in running.entered.lost]
+    if running.problem is not None:
+        notes.append(f"layerfs: {running.problem}")
+    outcome = running.wait(request.timeout)
+    duration = time.monotonic_ns() - began
+    code = TIMED_OUT if outcome.timed_out else outcome.code
+    if outcome.timed_out:
+        notes.append(f"layerfs: time was up after {request.timeout:g} s; everything it started was ended")
+    if outcome.left_running:
+        pids = ", ".join(str(pid) for pid in outcome.left_running)
+        notes.append(f"layerfs: processes still run in the workspace, which is kept: {pids}")
+    return _settle(store, record.name, request, code, duration, bool(outcome.left_running), notes)
+
+
+def run_environment(env: Mapping[bytes, bytes], store: bytes, workspace: str) -> dict[bytes, bytes]:
+    """Return the environment of a command in a workspace.
+
+    It names store and workspace, and tells Git to compare files by size and time only: a copied-up file has another inode
+    and change time than Git's index remembers, and Git would read every tracked file again for it.
+    """
+    result = {**env, b"LAYERFS_STORE": store, b"LAYERFS_WORKSPACE": os.fsencode(workspace)}
+    given = result.get(b"GIT_CONFIG_COUNT", b"0")
+    if given.isdigit():
+        count = int(given)
+        for number, (key, value) in enumerate(GIT_SETTINGS, count):
+            result[b"GIT_CONFIG_KEY_%d" % number] = key.encode()
+            result[b"GIT_CONFIG_VALUE_%d" % number] = value.encode()
+        result[b"GIT_CONFIG_COUNT"] = b"%d" % (count + len(GIT_SETTINGS))
+    return result
+
+
+def _open(
+    store: Store, request: RunRequest, revision: Revision, progress: Progress, notes: list[str]
+) -> WorkspaceRecord:
+    """Make a new private workspace with the best engine there is."""
+    name = free_name(store.refs, workspace_name(revision))
+    userns = os.geteuid() != 0
+    reason = why_not_in_namespace(store.path) if userns else why_not(store.path)
+    record = WorkspaceRecord(
+        name,
+        revision.branch or "",
+        Engine.OVERLAY,
+        b"",
+        revision.commit,
+        revision.commit,
+        request.author.time_ns,
+        ephemeral=True,
+        boot_id=boot_id(),
+        pid=os.getpid(),
+        userxattr=userns,
+    )
+    if reason is None:
+        try:
+            stack = ensure_stack(
+                store, revision.commit, request.author.time_ns, progress, flavour=flavour_of(userns)
+            )
+        except Unable as error:
+            reason = error.message
+        else:
+            make_workspace_directory(store, name, UPPER, WORK)
+            record = record._replace(layers=stack.names)
+            put_record(store, record, request.author)
+            return record
+    if userns:
+        raise Unable(
+            f"the workspace cannot be put at {quote(store.format.source or b'')}: {reason}",
+            "'layerfs mount REV DIR --engine copy' makes a plain copy elsewhere",
+        )
+    notes.append(f"layerfs: using engine copy: {reason}")
+    return _open_copy(store, record, request, progress)
+
+
+def _open_copy(
+    store: Store, record: WorkspaceRecord, request: RunRequest, progress: Progress
+) -> WorkspaceRecord:
+    directory = os.path.join(make_workspace_directory(store, record.name, COPY), COPY)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        root = CommitReader(store.objects).root(record.last)
+        create_into(store.objects, fd, root, owners=True, progress=progress)
+    finally:
+        os.close(fd)
+    record = record._replace(engine=Engine.COPY, path=directory, userxattr=False)
+    put_record(store, record, request.author)
+    return record
+
+
+def _reopen(store: Store, request: RunRequest, progress: Progress) -> WorkspaceRecord:
+    """Return a kept workspace, ready to be entered again."""
+    record = read_workspace(store.refs, request.inside or "")
+    if record.engine is Engine.SOURCE:
+        raise Refused("the captured directory itself needs no run", "just run the command there")
+    if is_in_use(os.path.join(workspace_directory(store, record.name), LOCK)):
+        raise Busy(f"workspace {quote(record.name)} is in use by another run", "wait for it, or end it")
+    if record.engine is Engine.OVERLAY and not (record.path and record.attached):
+        flavour = flavour_of(record.userxattr)
+        stack = ensure_stack(store, record.lower, request.author.time_ns, progress, flavour=flavour)
+        reset_work(work_directory(store, record.name))
+        record = record._replace(layers=stack.names, boot_id=boot_id(), pid=os.getpid(), attached=True)
+        put_record(store, record, request.author)
+    return record
+
+
+def _place(store: Store, record: WorkspaceRecord, source: bytes, request: RunRequest) -> Place:
+    name = mount_name(store, record)
+    if record.engine is Engine.COPY or record.path:
+        if not os.path.isdir(record.path):
+            raise NotFound(
+                f"workspace {quote(record.name)} is not attached", f"'layerfs mount {record.name}' heals it"
+            )
+        return Place(
+            source, name, bound=record.path, userns=os.geteuid() != 0, pass_through=request.pass_through
+        )
+    prepare_upper(store, record)
+    flavour = flavour_of(record.userxattr)
+    stack = ensure_stack(store, record.lower, request.author.time_ns, flavour=flavour)
+    layers = Layers(stack.paths, upper_directory(store, record.name), work_directory(store, record.name))
+    return Place(
+        source, name, layers=layers, volatile=True, userns=record.userxattr, pass_through=request.pass_through
+    )
+
+
+def _settle(
+    store: Store,
+    name: str,
+    request: RunRequest,
+    code: int,
+    duration_ns: int,
+    busy: bool,
+    notes: list[str],
+) -> Ran:
+    """Decide what becomes of the workspace once the command has ended."""
+    record = find_workspace(store.refs, name)
+    if record is None:
+        return Ran(code, name, 0, None, False, tuple(notes))
+    committed: Committed | None = None
+    if request.commit is not None:
+        about = {
+            **request.commit.provenance,
+            "command": shlex.join(os.fsdecode(word) for word in request.argv),
+            "cwd": os.fsdecode(request.directory),
+            "exit-code": str(code),
+            "duration-ns": str(duration_ns),
+        }
+        message = request.commit.message or f"run: {about['command']}"
+        committed = commit_workspace(
+            store, record, request.commit._replace(provenance=about, message=message)
+        )
+        record = find_workspace(store.refs, name) or record
+    changed = 0 if request.discard else uncommitted(store, record)[0]
+    mounted = bool(record.path) and record.engine is Engine.OVERLAY
+    if busy or mounted or changed:
+        if not mounted and not busy:
+            put_record(store, record._replace(attached=record.engine is Engine.COPY, pid=0), request.author)
+        if changed and not mounted:
+            notes.append(
+                f"layerfs: {changed} uncommitted changes are kept in workspace '{name}': "
+                f"'layerfs run --in {name} -- CMD' goes on there, 'layerfs workspace remove {name} --discard' drops them"
+            )
+        return Ran(code, name, changed, committed, True, tuple(notes))
+    drop_record(store, record, request.author)
+    return Ran(code, name, changed, committed, False, tuple(notes))
