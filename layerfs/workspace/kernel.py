@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
+from collections.abc import Iterable
 from typing import Any
 
 MS_RDONLY = 0x1
@@ -43,6 +45,10 @@ RESOLVE_BENEATH = 0x08
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+
+SFD_CLOEXEC = os.O_CLOEXEC
+SI_KERNEL = 0x80
+"""A signal's code when the kernel itself sent it: what a terminal sends comes so, and reaches the whole process group."""
 
 SYNC_FILE_RANGE_WAIT_BEFORE = 1
 SYNC_FILE_RANGE_WRITE = 2
@@ -139,6 +145,25 @@ def set_child_subreaper(on: bool) -> None:
         raise _failed("prctl")
 
 
+def signalfd(numbers: Iterable[int]) -> int:
+    """signalfd(2): return a descriptor from which the given signals, which the caller has blocked, are read."""
+    mask = sum(1 << (number - 1) for number in numbers)
+    buffer = (ctypes.c_uint64 * 16)(mask)
+    fd = int(_libc.signalfd(ctypes.c_int(-1), ctypes.byref(buffer), ctypes.c_int(SFD_CLOEXEC)))
+    if fd < 0:
+        raise _failed("signalfd")
+    return fd
+
+
+_SIGNAL_INFO = struct.Struct("=IiiI112x")
+
+
+def read_signal(fd: int) -> tuple[int, int]:
+    """Read one signal from a signalfd; return its number and its code (:data:`SI_KERNEL`, or 0 for kill(2))."""
+    number, _, code, _ = _SIGNAL_INFO.unpack(os.read(fd, _SIGNAL_INFO.size))
+    return number, code
+
+
 def fsopen(fstype: bytes) -> int:
     """fsopen(2): return the descriptor of a new, unconfigured file system."""
     return _syscall("fsopen", _SYS_FSOPEN, ctypes.c_char_p(fstype), ctypes.c_uint(FSOPEN_CLOEXEC))
@@ -162,7 +187,10 @@ def fsconfig_create(fd: int) -> None:
 
 
 def _fsconfig(fd: int, command: int, key: object, value: object) -> None:
-    if _libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(fd), ctypes.c_uint(command), key, value, 0) < 0:
+    if (
+        _libc.syscall(ctypes.c_long(_SYS_FSCONFIG), ctypes.c_int(fd), ctypes.c_uint(command), key, value, 0)
+        < 0
+    ):
         number = ctypes.get_errno()
         words = _log_of(fd)
         raise OSError(number, "fsconfig: " + os.strerror(number) + (f" ({words})" if words else ""))
@@ -184,14 +212,21 @@ def _log_of(fd: int) -> str:
 
 def fsmount(fd: int) -> int:
     """fsmount(2): return the descriptor of a detached mount of a created file system."""
-    return _syscall("fsmount", _SYS_FSMOUNT, ctypes.c_int(fd), ctypes.c_uint(FSMOUNT_CLOEXEC), ctypes.c_uint(0))
+    return _syscall(
+        "fsmount", _SYS_FSMOUNT, ctypes.c_int(fd), ctypes.c_uint(FSMOUNT_CLOEXEC), ctypes.c_uint(0)
+    )
 
 
 def open_tree_clone(path: bytes) -> int:
     """Return the descriptor of a detached copy of the mount at ``path`` with all that is mounted below it."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
     return _syscall(
-        "open_tree", _SYS_OPEN_TREE, ctypes.c_int(AT_FDCWD), ctypes.c_char_p(path), ctypes.c_uint(flags), path=path
+        "open_tree",
+        _SYS_OPEN_TREE,
+        ctypes.c_int(AT_FDCWD),
+        ctypes.c_char_p(path),
+        ctypes.c_uint(flags),
+        path=path,
     )
 
 
@@ -219,4 +254,6 @@ def open_beneath(directory: int, path: bytes, flags: int, mode: int = 0) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, mode, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     name = ctypes.c_char_p(path)
-    return _syscall("openat2", _SYS_OPENAT2, ctypes.c_int(directory), name, ctypes.byref(how), size, path=path)
+    return _syscall(
+        "openat2", _SYS_OPENAT2, ctypes.c_int(directory), name, ctypes.byref(how), size, path=path
+    )

@@ -208,7 +208,12 @@ def reset_work(work: bytes) -> None:
     The work directory never holds anything that a user wrote. The caller has checked that the machine was not rebooted
     meanwhile, or has warned.
     """
-    fd = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    empty_directory(work)
+
+
+def empty_directory(path: bytes) -> None:
+    """Remove what a directory of ours holds, also what overlayfs left in it with mode 0."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         _empty(fd)
     finally:
@@ -222,6 +227,8 @@ def _empty(directory: int) -> None:
         if not is_directory:
             os.unlink(name, dir_fd=directory)
             continue
+        if os.geteuid():
+            os.chmod(name, 0o700, dir_fd=directory)
         below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
             _empty(below)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from layerfs.workspace import kernel
 from layerfs.workspace.childprocess import ChildFailed, call_in_child
-from layerfs.workspace.overlay import Layers, mount_overlay
+from layerfs.workspace.overlay import Layers, empty_directory, mount_overlay
 from layerfs.workspace.overlayxattrs import REDIRECT, prefix
 
 _CACHE = b"cache"
@@ -53,7 +53,6 @@ def probe_overlay(directory: bytes, *, userns: bool) -> Probe:
     kept = _read_kept(directory, userns)
     if kept is not None:
         return kept
-    import shutil
     import tempfile
 
     scratch = os.fsencode(tempfile.mkdtemp(prefix=b"probe-", dir=directory))
@@ -63,7 +62,8 @@ def probe_overlay(directory: bytes, *, userns: bool) -> Probe:
     except ChildFailed as failure:
         return Probe(False, not userns, False, _explain(failure, userns))
     finally:
-        shutil.rmtree(scratch)
+        empty_directory(scratch)
+        os.rmdir(scratch)
     _keep(directory, userns, probe)
     return probe
 

@@ -155,7 +155,12 @@ def _link_sets(found: Iterable[UpperEntry]) -> dict[tuple[int, int], list[bytes]
     sets: dict[tuple[int, int], list[bytes]] = {}
     for entry in found:
         row = entry.row
-        if row is not None and row.nlink > 1 and entry.new is not None and entry.new.kind is not EntryKind.DIR:
+        if (
+            row is not None
+            and row.nlink > 1
+            and entry.new is not None
+            and entry.new.kind is not EntryKind.DIR
+        ):
             sets.setdefault((row.dev, row.ino), []).append(entry.path)
     return {inode: paths for inode, paths in sets.items() if len(paths) > 1}
 
@@ -198,7 +203,9 @@ def _with_link_groups(found: list[UpperEntry], salt: bytes, cache: UpperCache | 
     groups: dict[bytes, int] = {}
     taken: set[int] = set()
     for paths in _link_sets(found).values():
-        known = [cache.rows[path].entry.link_group for path in paths if cache is not None and path in cache.rows]
+        known = [
+            cache.rows[path].entry.link_group for path in paths if cache is not None and path in cache.rows
+        ]
         group = next((number for number in known if number and number not in taken), 0)
         if not group:
             digest = blake3(salt + min(paths)).digest(8)
@@ -207,7 +214,9 @@ def _with_link_groups(found: list[UpperEntry], salt: bytes, cache: UpperCache | 
         groups.update((path, group) for path in paths)
     return [
         entry._replace(new=entry.new._replace(link_group=groups.get(entry.path, 0)))
-        if entry.row is not None and entry.new is not None and entry.new.link_group != groups.get(entry.path, 0)
+        if entry.row is not None
+        and entry.new is not None
+        and entry.new.link_group != groups.get(entry.path, 0)
         else entry
         for entry in found
     ]
@@ -341,9 +350,7 @@ class _Walker:
         self._visit_leaf(directory, path, row, old, kind, attributes)
         return None
 
-    def _visit_directory(
-        self, directory: _Directory, path: bytes, row: Row, old: Entry | None
-    ) -> _Directory:
+    def _visit_directory(self, directory: _Directory, path: bytes, row: Row, old: Entry | None) -> _Directory:
         fd = os.open(row.name, _OPEN_DIRECTORY, dir_fd=directory.fd)
         try:
             attributes = read_attributes(fd, self.flavour)
@@ -351,7 +358,9 @@ class _Walker:
             if shown is not None and shown.entry.kind is not EntryKind.DIR:
                 shown = None
             was_dir = old is not None and old.kind is EntryKind.DIR
-            entry = self._entry(EntryKind.DIR, row, attributes, shown.entry if shown else old if was_dir else None)
+            entry = self._entry(
+                EntryKind.DIR, row, attributes, shown.entry if shown else old if was_dir else None
+            )
             below = _Directory(fd, True, path, shown, attributes.has_whiteout_files)
             if shown is not None and not (was_dir and old is not None and shown.entry.ref == old.ref):
                 self._emit(path, old, entry._replace(ref=shown.entry.ref), row, moved_from=shown.path)
@@ -375,7 +384,9 @@ class _Walker:
         if kind is EntryKind.FILE and METACOPY in attributes.own:
             shown = self._shown(directory, row.name, attributes)
             if shown is None or shown.entry.kind is not EntryKind.FILE:
-                raise StoreDamaged(f"the content of {quote(path)} is neither in the workspace nor in its base")
+                raise StoreDamaged(
+                    f"the content of {quote(path)} is neither in the workspace nor in its base"
+                )
             entry = self._entry(kind, row, attributes, shown.entry)
             entry = entry._replace(size=shown.entry.size, ref=shown.entry.ref)
             moved_from = shown.path if shown.path != path else None
