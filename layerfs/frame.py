@@ -99,11 +99,27 @@ class Invocation:
         return None if found is None else found.last
 
     def split_words(self, words: Sequence[str] | None) -> tuple[list[str], list[bytes]]:
-        """Cut the words of a command that takes ``REV... [-- PATH...]`` into revisions and paths in the tree."""
+        """Cut the words of a command that takes ``REV... [-- PATH...]`` into revisions and paths in the tree.
+
+        Without ``--`` paths begin at the first word that is no revision but names a file that is there, as in Git.
+        """
         given = list(words or ())
-        behind = len(self.argv) - self.argv.index("--") - 1 if "--" in self.argv else 0
-        cut = len(given) - min(behind, len(given))
+        if "--" in self.argv:
+            cut = len(given) - min(len(self.argv) - self.argv.index("--") - 1, len(given))
+        else:
+            cut = next((at for at, word in enumerate(given) if self._is_only_path(word)), len(given))
         return given[:cut], [self.tree_path(word) for word in given[cut:]]
+
+    def _is_only_path(self, word: str) -> bool:
+        if not os.path.lexists(os.path.join(self.context.cwd, os.fsencode(word))):
+            return False
+        from layerfs.revision import resolve
+
+        try:
+            resolve(self.store, word.partition("..")[0] or word, self.at)
+        except LayerfsError:
+            return True
+        return False
 
     def tree_path(self, word: str) -> bytes:
         """Return a path given on the command line as a path in the tree.

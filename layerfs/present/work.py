@@ -18,15 +18,13 @@ from layerfs.present.quantities import counted, readable_size
 from layerfs.workspace.advance import Advanced
 from layerfs.workspace.status import WorkspaceStatus
 
-SHOWN = 200
+SHOWN = 50
 
 
-def change_lines(changes: Sequence[Change], limit: int | None = None) -> Iterable[bytes]:
+def change_lines(changes: Sequence[Change]) -> Iterable[bytes]:
     """Yield one line per change: its letter and its path."""
-    for change in changes[:limit]:
+    for change in changes:
         yield status_letter(change).encode() + b"\t" + show_path(change.path or b".") + b"\n"
-    if limit is not None and len(changes) > limit:
-        yield f"… and {counted(len(changes) - limit, 'more path')}\n".encode()
 
 
 def collapsed_lines(changes: Sequence[Change]) -> Iterable[bytes]:
@@ -113,6 +111,14 @@ def present_commit(done: Committed) -> Reply:
     if done.joined and done.head is not None:
         line += f"joined with the work of others as {short(done.head)}\n"
     return Reply(data, line.encode(), exit_code=exit_code(done.problems), notes=notes)
+
+
+def shown_lines(changes: Sequence[Change]) -> Iterable[bytes]:
+    """Yield the first ``SHOWN`` collapsed lines, and how many more there are."""
+    lines = list(collapsed_lines(changes))
+    yield from lines[:SHOWN]
+    if len(lines) > SHOWN:
+        yield f"… and {counted(len(lines) - SHOWN, 'more line')}; --json lists all\n".encode()
 
 
 def present_advance(done: Advanced, verb: str) -> Reply:
