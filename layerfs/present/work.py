@@ -141,7 +141,7 @@ def present_advance(done: Advanced, verb: str) -> Reply:
     head = f"{verb} workspace {done.workspace} at {short(done.after)}: {counted(len(done.changes), 'path')} changed\n"
     return Reply(
         data,
-        [head.encode(), *change_lines(done.changes, SHOWN)],
+        [head.encode(), *shown_lines(done.changes)],
         exit_code=exit_code(done.problems),
         notes=notes,
     )
