@@ -123,11 +123,12 @@ def delete_branches(store: Store, names: Sequence[str], force: bool, actor: str)
 
 
 def _check_merged(store: Store, refs: Refs, name: str, head: CommitId, doomed: Sequence[str]) -> None:
-    """Refuse when nothing else reaches the branch's head: main, a tag, or a branch that stays."""
+    """Refuse when nothing else reaches the branch's head: main, a tag, a branch that stays, a workspace's last commit."""
     top = refs.main_layer()
     others = [] if top is None else [top.commit]
     others += [commit for other, commit in refs.branches() if other not in doomed]
     others += [commit for _, commit in refs.tags()]
+    others += [record.last for record in all_workspaces(refs)]
     if not reaches(store, list(dict.fromkeys(others)), head):
         raise Refused(
             f"branch {quote(name)} has work that is neither in main nor in another branch or tag",

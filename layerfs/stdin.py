@@ -1,7 +1,7 @@
 """Standard input: the bytes and the records that batch forms of plumbing read.
 
-Owns the reading of stdin and the one rule for records: lines, or under ``-z`` pieces that end in a NUL byte. Records come
-as they arrive, so that a script can hold a conversation with a command.
+Owns the reading of stdin and the one rule for records: lines, or under ``-z`` pieces that end in a NUL byte. However much
+comes in, one record is held at a time.
 """
 
 from __future__ import annotations

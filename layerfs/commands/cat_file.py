@@ -53,7 +53,7 @@ def command(
         return present_batch(read_objects(inv.store, names, inv.at), inv.nul)
     found = read_object(inv.store, given[-1], inv.at)
     if len(given) == 2 and found.kind.label != given[0]:
-        raise UsageError(f"{quote(given[1])} is a {found.kind.label}, not a {quote(given[0])}")
+        raise UsageError(f"{quote(given[1])} is of kind {found.kind.label}, not {quote(given[0])}")
     show = (
         present_kind if kind else present_size if size else present_existence if exists else present_readable
     )

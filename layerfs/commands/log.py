@@ -51,4 +51,5 @@ def command(
         select(CommitReader(inv.store.objects), wanted, selection),
         read_decorations(inv.store.refs),
         "oneline" if oneline else "calls" if calls else "full",
+        paths,
     )

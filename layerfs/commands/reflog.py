@@ -23,6 +23,7 @@ def command(
 ) -> Reply:
     """Show every move of a branch or tag, newest first, or of all of them.
 
-    NAME@{N} names the state N moves ago, in every command that takes a revision. A line of dashes is a deletion.
+    NAME@{N} names the state N moves ago, in every command that takes a revision, as long as NAME exists; a line of dashes
+    is a deletion, and a deleted branch comes back with 'layerfs fork NAME --from' and the id below it.
     """
     return present_reflog(read_reflog(inv.store, name, limit))

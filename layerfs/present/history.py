@@ -7,9 +7,10 @@ message; then what layerfs knows besides: which agent, session and tool, which c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from layerfs.errors import EXIT_NO, EXIT_OK
+from layerfs.errors import EXIT_NO, EXIT_OK, quote
 from layerfs.history import LoggedCommit
 from layerfs.ids import CommitId, short, to_hex
 from layerfs.objects.commits import Commit
@@ -51,10 +52,16 @@ def present_rev_list(commits: Iterator[LoggedCommit], count: bool) -> Reply:
     )
 
 
-def present_log(commits: Iterable[LoggedCommit], names: Names, style: str) -> Reply:
-    """Answer ``log`` in one of its styles: ``full``, ``oneline`` or ``calls``."""
+def present_log(commits: Iterable[LoggedCommit], names: Names, style: str, paths: Sequence[bytes] = ()) -> Reply:
+    """Answer ``log`` in one of its styles: ``full``, ``oneline`` or ``calls``; say so when no commit has the paths."""
     rows = iter(commits)
+    notes: tuple[str, ...] = ()
+    if paths:
+        first = next(rows, None)
+        rows = iter(()) if first is None else chain((first,), rows)
+        notes = () if first else ("no commit changed " + ", ".join(map(quote, paths)),)
     return Reply(
+        notes=notes,
         data={
             "commits": (
                 {"commit": to_hex(logged.oid), "names": list(names.get(logged.oid, ())), **commit_data(logged.commit)}
