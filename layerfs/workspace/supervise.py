@@ -70,7 +70,10 @@ class Outcome(NamedTuple):
 
 
 class Running:
-    """A command that was started. :meth:`wait` must be called once, by the thread that started it."""
+    """A command that was started. :meth:`wait` must be called once, by the thread that started it.
+
+    ``namespace`` names its mount namespace as the child itself saw it: a short command may be gone before we look.
+    """
 
     def __init__(self, pid: int, own_group: bool, mask: set[int], lock_fd: int) -> None:
         self.pid = pid
@@ -80,7 +83,7 @@ class Running:
         self._failed_code: int | None = None
         self._mask = mask
         self._lock_fd = lock_fd
-        self._namespace = ""
+        self.namespace = ""
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Wait for the command to end, passing signals on; after ``timeout`` seconds end everything it started."""
@@ -93,7 +96,7 @@ class Running:
                 self._end_all()
             _, status = os.waitpid(self.pid, 0)
             code = os.waitstatus_to_exitcode(status)
-            left = () if timed_out else tuple(members(self._namespace, self.pid))
+            left = () if timed_out else tuple(members(self.namespace, self.pid))
             return Outcome(code if code >= 0 else 128 - code, timed_out, left)
         finally:
             self._release()
@@ -135,15 +138,15 @@ class Running:
 
     def _end_all(self) -> None:
         """SIGTERM, a moment, then SIGKILL until nothing of it is left that we may kill."""
-        for pid in members(self._namespace, self.pid):
+        for pid in members(self.namespace, self.pid):
             _send(pid, signal.SIGTERM)
             _send(pid, signal.SIGCONT)
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and members(self._namespace, self.pid):
+        while time.monotonic() < deadline and members(self.namespace, self.pid):
             time.sleep(0.02)
         deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline:
-            alive = members(self._namespace, self.pid)
+            alive = members(self.namespace, self.pid)
             if not alive:
                 break
             for pid in alive:
@@ -202,8 +205,9 @@ def _take_report(
 ) -> None:
     for kind, fields in messages:
         if kind == _ENTERED:
-            count = int(fields[1])
-            running.entered = Entered(fields[0], tuple(fields[2 : 2 + count]), tuple(fields[2 + count :]))
+            running.namespace = fields[0].decode("ascii")
+            count = int(fields[2])
+            running.entered = Entered(fields[1], tuple(fields[3 : 3 + count]), tuple(fields[3 + count :]))
             continue
         number, text = int(fields[0]), fields[1].decode("utf-8", "replace")
         if kind == _SETUP:
@@ -212,8 +216,6 @@ def _take_report(
         running.problem = f"cannot run {quote(command.argv[0])}: {os.strerror(number).lower()}"
     if not messages:
         raise Unable(f"cannot enter the workspace at {quote(place.target)}: the child process was killed")
-    with contextlib.suppress(OSError):
-        running._namespace = os.readlink(f"/proc/{running.pid}/ns/mnt")
 
 
 def in_foreground() -> bool:
@@ -290,7 +292,8 @@ def _become(
             if number in _RESET or callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        fields = [entered.directory, b"%d" % len(entered.kept), *entered.kept, *entered.lost]
+        namespace = os.readlink(b"/proc/self/ns/mnt")
+        fields = [namespace, entered.directory, b"%d" % len(entered.kept), *entered.kept, *entered.lost]
         _report(writing, _ENTERED, b"\0".join(fields))
         kind = _EXEC
         env = dict(command.env)
