@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LEAST_ROUNDS = 5
+QUICK_ROUNDS = 2
 
 
 class Contender(NamedTuple):
@@ -30,11 +31,15 @@ class Contender(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Seconds of each round of one contender: wall clock, and CPU of this process and the children it waited for."""
+    """One figure per round of one contender: seconds by the wall clock and of CPU (this process and its children).
+
+    With unit ``B`` the figures are bytes (a size, a peak of memory) and there is no CPU; with ``/s`` they are a rate.
+    """
 
     name: str
     wall: list[float]
     cpu: list[float]
+    unit: str = "s"
 
     @property
     def median(self) -> float:
@@ -42,36 +47,48 @@ class Timing(NamedTuple):
 
     @property
     def cpu_median(self) -> float:
-        return statistics.median(self.cpu)
+        return statistics.median(self.cpu) if self.cpu else 0.0
 
     @property
     def spread(self) -> float:
         """Half the distance between the quartiles, as a part of the median."""
+        if len(self.wall) < 2:
+            return 0.0
         low, _, high = statistics.quantiles(self.wall, n=4, method="inclusive")
         return (high - low) / 2 / self.median if self.median else 0.0
 
 
 class Result(NamedTuple):
-    """One line of a table: what was measured, against what, and the goal for the ratio (None: only shown)."""
+    """One line of a table: what was measured, against what (None: a limit of its own), and whether it meets the goal."""
 
     job: str
     measured: Timing
-    against: Timing
+    against: Timing | None
     goal: str
     met: bool | None
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
+        """The measured over the other side's; None for a figure with a limit of its own, or none at all."""
+        if self.against is None or not self.against.median:
+            return None
         return self.measured.median / self.against.median
 
 
 def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse what every benchmark takes: ``--rounds N`` and ``--json FILE``."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="runs of each contender (at least 5)")
+    """Parse what every benchmark takes: ``--rounds N``, ``--quick`` and ``--json FILE``."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=LEAST_ROUNDS, help="runs of each contender (at least 5)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small inputs and two rounds: does it run, not how fast"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     found = parser.parse_args(argv)
-    found.rounds = max(found.rounds, LEAST_ROUNDS)
+    found.rounds = QUICK_ROUNDS if found.quick else max(found.rounds, LEAST_ROUNDS)
     return found
 
 
@@ -99,6 +116,27 @@ def _cpu_seconds() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
+def repeat(name: str, run: Callable[[], object], rounds: int, warm_up: int = 1) -> Timing:
+    """Time one thing that has no peer."""
+    return run_interleaved([Contender(name, run)], rounds, warm_up)[name]
+
+
+def sizes(name: str, *values: float, unit: str = "B") -> Timing:
+    """Return figures that are no times."""
+    return Timing(name, list(values), [], unit)
+
+
+def limit(job: str, measured: Timing, at_most: float | None = None, at_least: float | None = None) -> Result:
+    """Make a result whose goal is a figure of its own; with neither bound it is only shown."""
+    if at_least is not None:
+        return Result(
+            job, measured, None, f"≥ {_figure(at_least, measured.unit)}", measured.median >= at_least
+        )
+    if at_most is not None:
+        return Result(job, measured, None, f"≤ {_figure(at_most, measured.unit)}", measured.median <= at_most)
+    return Result(job, measured, None, "–", None)
+
+
 def compare(job: str, measured: Timing, against: Timing, at_most: float | None = None) -> Result:
     """Make a result; ``at_most`` is the goal for the time of the measured over the time of the other."""
     if at_most is None:
@@ -111,23 +149,44 @@ def table(results: Iterable[Result]) -> str:
     """Render the results as a Markdown table."""
     lines = ["| job | median | against | median | ratio | goal | |", "|---|---|---|---|---|---|---|"]
     for each in results:
-        verdict = "" if each.met is None else "met" if each.met else "**not met**"
+        other = ("–", "–") if each.against is None else (each.against.name, shown(each.against))
+        ratio = "–" if each.ratio is None else f"{each.ratio:.2f}×"
         lines.append(
-            f"| {each.job} | {_shown(each.measured)} | {each.against.name} | {_shown(each.against)} "
-            f"| {each.ratio:.2f}× | {each.goal} | {verdict} |"
+            f"| {each.job} | {shown(each.measured)} | {other[0]} | {other[1]} | {ratio} | {each.goal} "
+            f"| {verdict(each.met)} |"
         )
     return "\n".join(lines)
 
 
-def _shown(timing: Timing) -> str:
-    value = timing.median
-    text = f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} µs"
-    return f"{text} ± {timing.spread:.0%}"
+def verdict(met: bool | None) -> str:
+    """Return what the last column says."""
+    return "" if met is None else "met" if met else "**not met**"
+
+
+def shown(timing: Timing) -> str:
+    """Return a median with its spread."""
+    text = _figure(timing.median, timing.unit)
+    return f"{text} ± {timing.spread:.0%}" if len(timing.wall) > 1 else text
+
+
+def _figure(value: float, unit: str) -> str:
+    if unit == "B":
+        return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.2f} kB"
+    if unit == "/s":
+        return f"{value:,.0f}/s"
+    return (
+        f"{value:.2f} s"
+        if value >= 1
+        else f"{value * 1e3:.1f} ms"
+        if value >= 1e-3
+        else f"{value * 1e6:.0f} µs"
+    )
 
 
 def report(name: str, results: Sequence[Result], json_path: Path | None, **more: Any) -> None:
     """Print the table and, if a path is given, write everything measured there."""
-    print(f"## {name} (n = {len(results[0].measured.wall)}, {os.cpu_count()} CPUs)\n")
+    rounds = max(len(each.measured.wall) for each in results)
+    print(f"## {name} (n = {rounds}, {os.cpu_count()} CPUs)\n")
     print(table(results))
     if json_path:
         json_path.write_text(json.dumps(as_json(name, results, **more), indent=1) + "\n", encoding="utf-8")
@@ -147,7 +206,7 @@ def as_json(name: str, results: Sequence[Result], **more: Any) -> dict[str, Any]
                 "goal": each.goal,
                 "met": each.met,
                 "measured": _timing_json(each.measured),
-                "against": _timing_json(each.against),
+                "against": None if each.against is None else _timing_json(each.against),
             }
             for each in results
         ],
@@ -158,6 +217,7 @@ def as_json(name: str, results: Sequence[Result], **more: Any) -> dict[str, Any]
 def _timing_json(timing: Timing) -> dict[str, Any]:
     return {
         "name": timing.name,
+        "unit": timing.unit,
         "median": timing.median,
         "cpu_median": timing.cpu_median,
         "spread": timing.spread,
