@@ -19,9 +19,9 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run workspace update status commit restore diff log show blame merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run warm workspace update status commit restore diff log show blame merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
-        "init") options="--exclude --empty --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
+        "init") options="--exclude --empty --warm --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
         "doctor") options="--store -C --json -h --help" ;;
         "config") options="" ;;
         "help") options="--store -C --json -h --help" ;;
@@ -33,6 +33,7 @@ _layerfs() {
         "mount") options="--engine --store -C --json -h --help" ;;
         "unmount") options="--discard --commit -m --message --store -C --json -h --help" ;;
         "run") options="--commit --as -m --message --discard --in --timeout --pass-through --store -C --json -h --help" ;;
+        "warm") options="--store -C --json -h --help" ;;
         "workspace") options="" ;;
         "update") options="--store -C --json -h --help" ;;
         "status") options="--all --exit-code --store -C --json -z -h --help" ;;

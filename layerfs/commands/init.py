@@ -9,10 +9,11 @@ import typer
 
 from layerfs.authorship import author_now
 from layerfs.frame import Invocation
-from layerfs.initialise import InitOptions, check_places, initialise
+from layerfs.initialise import InitOptions, check_directory, check_places, initialise, only_init
 from layerfs.layout import default_store_path, find_store_of
 from layerfs.output import Reply
 from layerfs.present.captures import present_init
+from layerfs.workspace.warming import warm_up
 
 
 def command(
@@ -25,6 +26,9 @@ def command(
         ),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Make the store, capture nothing.")] = False,
+    warm: Annotated[
+        bool, typer.Option("--warm", help="Put the state into the layer cache as well, for the first mount.")
+    ] = False,
     cross: Annotated[
         bool, typer.Option("--cross-filesystems", help="Capture what is mounted below the directory as well.")
     ] = False,
@@ -55,12 +59,13 @@ def command(
         if inv.store_option
         else default_store_path(inv.context, source)
     )
-    known = find_store_of(inv.context, source)
-    check_places(source, os.path.realpath(store), [known] if known is not None else [])
-    options = InitOptions(
-        tuple(exclude or ()), cross, torn, remote, "disposable" if disposable else "durable", empty
-    )
-    with inv.progress() as progress:
+    check_directory(source)
+    with only_init(source), inv.progress() as progress:
+        known = find_store_of(inv.context, source)
+        check_places(source, os.path.realpath(store), [known] if known is not None else [])
+        options = InitOptions(
+            tuple(exclude or ()), cross, torn, remote, "disposable" if disposable else "durable", empty
+        )
         made = initialise(
             source,
             os.path.realpath(store),
@@ -69,4 +74,6 @@ def command(
             clock=inv.context.clock,
             progress=progress,
         )
+        if warm and made.commit is not None:
+            warm_up(inv.context, made.store, made.commit, progress)
     return present_init(made)

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerfs.errors import EXIT_NO, EXIT_REFUSED
-from layerfs.ids import short, to_hex
+from layerfs.ids import CommitId, short, to_hex
 from layerfs.output import Reply
 from layerfs.present.names import show_path
 from layerfs.present.problems import exit_code, problem_data, problem_notes
+from layerfs.present.quantities import counted
 from layerfs.present.work import present_commit
 from layerfs.workspace.attach import Attached
 from layerfs.workspace.detach import Detached
+from layerfs.workspace.layercache import Stack
 from layerfs.workspace.listing import Listed
 from layerfs.workspace.records import WorkspaceRecord
 
@@ -72,6 +74,12 @@ def present_detached(done: Detached) -> Reply:
         note = f"layerfs: files that no capture includes were left in {os.fsdecode(done.path)}"
         return Reply(data, text + f"removed workspace {done.name}\n".encode(), notes=(note,))
     return Reply(data, text + f"removed workspace {done.name}\n".encode())
+
+
+def present_warm(commit: CommitId, stack: Stack) -> Reply:
+    """Answer ``warm``."""
+    data = {"commit": to_hex(commit), "layers": list(stack.names)}
+    return Reply(data, f"{short(commit)} is warm: {counted(len(stack.names), 'cached layer')}\n".encode())
 
 
 def present_workspaces(listed: Sequence[Listed]) -> Reply:

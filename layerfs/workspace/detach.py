@@ -24,9 +24,10 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record
+from layerfs.workspace.layercache import promote_upper
 from layerfs.workspace.places import default_mount_point
 from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace
-from layerfs.workspace.snapshot import changes_between, take_snapshot
+from layerfs.workspace.snapshot import changes_between, has_changes, take_snapshot
 
 
 class DetachRequest(NamedTuple):
@@ -101,13 +102,31 @@ def _detach_overlay(
 ) -> Detached:
     if record.path and overlay.is_mounted(record.path, mount_name(store, record)):
         overlay.unmount(record.path, mount_name(store, record))
-    if not request.discard and uncommitted(store, record, progress)[0]:
+    if not request.discard and not settle_upper(store, record, request.author, progress):
         put_record(store, record._replace(attached=False), request.author)
         return Detached(record.name, record.path, committed, kept=True)
     drop_record(store, record, request.author)
     if record.path == default_mount_point(store, record.name):
         os.rmdir(record.path)
     return Detached(record.name, record.path, committed)
+
+
+def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress: Progress = SILENT) -> bool:
+    """Look once more at an upper that nobody can write to any more; return whether all of it is committed.
+
+    If it is exactly the last commit's difference it becomes a cached layer, and whoever goes on from there pays nothing.
+    """
+    try:
+        with store.batch() as batch:
+            snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
+            last = CommitReader(store.objects).root(record.last)
+            if has_changes(batch, last, snapshot.root):
+                return False
+    except NotFound:
+        return True
+    if snapshot.root == last:
+        promote_upper(store, record, author.time_ns)
+    return True
 
 
 def _remove_copy(store: Store, record: WorkspaceRecord) -> bool:

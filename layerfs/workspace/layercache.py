@@ -1,9 +1,13 @@
 """The layer cache: commits materialised once, as read-only lowers that all workspaces share.
 
 A *base* is a whole tree, a *delta* what differs from another cached one. Asking for a commit finds its tree in the cache,
-or the nearest cached ancestor and materialises the difference only, or materialises it whole. The cache lies in
-``cache/NAME`` and its rows in the database; both may be deleted at any time when nothing is mounted. A row counts only if
-its directory is there and it was made in this boot, or was synced: a power cut never leaves half a layer in use.
+or the nearest cached ancestor and materialises the difference only, or materialises it whole. A stack that grew deep is
+squashed: the next delta goes right onto its base. When a workspace is left after its last commit, its upper *is* the
+delta of that commit and is taken over as it is (:func:`promote_upper`), so going on from there costs nothing.
+
+The cache lies in ``cache/NAME`` and its rows in the database; both may be deleted at any time when nothing is mounted. A
+row counts only if its directory is there and it was made in this boot, or was synced: a power cut never leaves half a
+layer in use.
 
 Each layer is made under its own kernel lock, in a directory of another name, and renamed when complete, so two mounts of
 one commit at once share the work and a crash leaves only a directory that the next one clears away.
@@ -19,14 +23,16 @@ from typing import NamedTuple
 
 from layerfs.checkout import Restored
 from layerfs.history import CommitReader, walk_commits
-from layerfs.ids import CommitId
+from layerfs.ids import CommitId, ObjectId, RootId
 from layerfs.metadb import CachedLayer
 from layerfs.objects.entry import Entry
-from layerfs.objects.environment import Change, diff_trees
+from layerfs.objects.environment import Change, diff_trees, read_root
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
+from layerfs.workspace import kernel
 from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta
-from layerfs.workspace.places import remove_tree
+from layerfs.workspace.places import remove_tree, upper_directory
+from layerfs.workspace.records import WorkspaceRecord
 
 CACHE = b"cache"
 MAX_DEPTH = 24
@@ -56,10 +62,21 @@ def flavour_of(userxattr: bool) -> str:
     return USER if userxattr else TRUSTED
 
 
+def own_flavour() -> str:
+    """Return the flavour of the layers that this process can put below a workspace."""
+    return flavour_of(os.geteuid() != 0)
+
+
 def ensure_stack(
-    store: Store, commit: CommitId, now_ns: int, progress: Progress = SILENT, *, flavour: str = TRUSTED
+    store: Store,
+    commit: CommitId,
+    now_ns: int,
+    progress: Progress = SILENT,
+    *,
+    flavour: str = TRUSTED,
+    sync: bool = False,
 ) -> Stack:
-    """Return the layers that show ``commit``, materialising what is missing.
+    """Return the layers that show ``commit``, materialising what is missing; ``sync`` makes them outlast a reboot.
 
     Raises Unable for a tree that cannot be a lower (it holds marks of overlayfs): the caller uses another engine.
     """
@@ -68,6 +85,8 @@ def ensure_stack(
     found = find_stack(store, root_id, flavour)
     if found is not None:
         _touch(store, found, now_ns)
+        if sync:
+            sync_stack(store, found)
         return found
     root = reader.root(commit)
     with _making(store, root_id):
@@ -81,7 +100,21 @@ def ensure_stack(
             row = _make_delta(store, root_id, root, near, flavour, now_ns, progress)
     found = find_stack(store, root_id, flavour)
     assert found is not None, row
+    if sync:
+        sync_stack(store, found)
     return found
+
+
+def sync_stack(store: Store, stack: Stack) -> None:
+    """Make the layers of a stack durable, so that they count after a reboot as well."""
+    directory = os.open(stack.paths[0], _DIRECTORY)
+    try:
+        kernel.syncfs(directory)
+    finally:
+        os.close(directory)
+    for row in store.db.cached_layers():
+        if row.directory in stack.names and not row.synced:
+            store.db.put_cached_layer(row._replace(synced=True))
 
 
 def find_stack(store: Store, root_id: bytes, flavour: str = TRUSTED) -> Stack | None:
@@ -134,9 +167,11 @@ def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry, 
         if logged.commit.root not in cached:
             continue
         stack = find_stack(store, logged.commit.root, flavour)
-        if stack is None or len(stack.names) >= MAX_DEPTH:
+        if stack is None:
             continue
         near = reader.root(logged.oid)
+        if len(stack.names) >= MAX_DEPTH:
+            stack, near = _bottom(store, stack)
         changes: list[Change] = []
         for change in diff_trees(store.objects, near, root):
             changes.append(change)
@@ -144,6 +179,55 @@ def _nearest(store: Store, reader: CommitReader, commit: CommitId, root: Entry, 
                 return None
         return _Near(near, stack, changes)
     return None
+
+
+def _bottom(store: Store, stack: Stack) -> tuple[Stack, Entry]:
+    """Return the base of a deep stack by itself, and the tree it shows: what a squashed delta lies on."""
+    name = stack.names[-1]
+    row = next(row for row in store.db.cached_layers() if row.directory == name)
+    return Stack((name,), stack.paths[-1:]), read_root(store.objects, RootId(ObjectId(row.root)))
+
+
+def promote_upper(store: Store, record: WorkspaceRecord, now_ns: int) -> bool:
+    """Take the upper of a detached workspace over as the cached delta of its last commit; return whether it was.
+
+    The caller has seen, after the unmount, that lower and upper together are exactly that commit's tree. A workspace that
+    changed nothing, or whose stack is deep enough, leaves no layer.
+    """
+    root_id = CommitReader(store.objects).commit(record.last).root
+    flavour = flavour_of(record.userxattr)
+    rows = {row.directory: row for row in store.db.cached_layers()}
+    below = rows.get(record.layers[0]) if record.layers else None
+    if below is None or below.flavour != flavour or len(record.layers) >= MAX_DEPTH:
+        return False
+    if _stack_of(store, below, rows, boot_id()) is None:
+        return False
+    name = f"{root_id.hex()[:24]}-{flavour}-on-{below.directory[:12]}"
+    final = layer_path(store, name)
+    upper = upper_directory(store, record.name)
+    with _making(store, root_id):
+        if find_stack(store, root_id, flavour) is not None or os.path.lexists(final):
+            return False
+        size = tree_size(upper)
+        os.rename(upper, final)
+        store.db.put_cached_layer(
+            CachedLayer(name, root_id, "delta", flavour, below.directory, size, now_ns, False, boot_id())
+        )
+    return True
+
+
+def tree_size(path: bytes) -> int:
+    """Return the bytes of the files below a directory, as the disk has them."""
+    total = 0
+    stack = [path]
+    while stack:
+        with os.scandir(stack.pop()) as entries:
+            for entry in entries:
+                info = entry.stat(follow_symlinks=False)
+                total += info.st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    stack.append(entry.path)
+    return total
 
 
 def _make_base(

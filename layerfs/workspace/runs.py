@@ -32,7 +32,7 @@ from layerfs.workspace.attach import (
     put_record,
     workspace_name,
 )
-from layerfs.workspace.detach import uncommitted
+from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
 from layerfs.workspace.namespace import Place
 from layerfs.workspace.overlay import Layers, reset_work
@@ -265,5 +265,7 @@ def _settle(
                 f"'layerfs run --in {name} -- CMD' goes on there, 'layerfs workspace remove {name} --discard' drops them"
             )
         return Ran(code, name, changed, committed, True, tuple(notes))
+    if record.engine is Engine.OVERLAY and not request.discard:
+        settle_upper(store, record, request.author)
     drop_record(store, record, request.author)
     return Ran(code, name, changed, committed, False, tuple(notes))
