@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from layerfs.errors import LayerfsError, NotFound, UsageError, quote
+from layerfs.errors import LayerfsError, NotFound, StoreDamaged, UsageError, quote
 from layerfs.ids import ObjectId
 from layerfs.objects import packs
 from layerfs.objects.frames import read_objects
@@ -129,6 +129,8 @@ def _verify_pack(store: Store, number: int, read_data: bool) -> PackReport:
         return check_pack(database, number, store.format.store_id, listed, state.open_length, read_data)
     try:
         index = database.index(number)
+        if number in database.index_problems:
+            raise StoreDamaged(database.index_problems[number])
         index.verify()
         rows = index.rows()
     except LayerfsError as error:

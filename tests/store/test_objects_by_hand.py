@@ -179,6 +179,12 @@ def test_packs_are_listed_counted_and_checked(store: Store, tree: Path) -> None:
     reports = list(verify_packs(store, None, True))
     assert [report.number for report in reports] == [1, 2] and not any(report.problems for report in reports)
     assert find_pack(store, "00000002.pack") == 2
+    index = os.path.join(store.path, b"packs", b"00000001.idx")
+    os.rename(index, index + b".away")
+    with Store.open(store.path, clock=lambda: 0) as other:
+        (report,) = verify_packs(other, "1", False)
+        assert report.problems == ["index: pack index is missing"]
+    os.rename(index + b".away", index)
     for name, error in (("3", NotFound), ("x", UsageError), ("", UsageError), ("9" * 30, UsageError)):
         with pytest.raises(error):
             find_pack(store, name)
