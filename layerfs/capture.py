@@ -39,6 +39,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 TORN_RETRIES = 5
 TORN_PAUSE_SECONDS = 0.01
 MAX_SYMLINK = 4095
+_OUR_LIMITS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -365,6 +366,8 @@ class _Capture:
     def _problem(
         self, path: bytes, name: bytes, error: OSError, before: Entry | None, items: dict[bytes, Entry]
     ) -> None:
+        if error.errno in _OUR_LIMITS:
+            raise error  # the path is fine, this process is not: a capture without it would leave work out
         self.problems.append(Problem(path, os.strerror(error.errno or 0).lower(), before is not None))
         if before is not None:
             items[name] = before

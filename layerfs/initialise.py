@@ -7,17 +7,18 @@ behind. The captured directory becomes the workspace ``source`` on branch ``work
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.capture import Captured, Rules, capture_directory
 from layerfs.capturerules import exclusion
-from layerfs.errors import AlreadyExists, NotFound, Refused, UsageError, quote
+from layerfs.errors import AlreadyExists, Busy, LayerfsError, NotFound, Refused, UsageError, quote
 from layerfs.ids import CommitId, LayerId
 from layerfs.layout import FORMAT, POINTER, is_inside, read_pointer
 from layerfs.objects.batch import BatchStats
@@ -30,7 +31,7 @@ from layerfs.refs import branch_ref
 from layerfs.settings import Settings
 from layerfs.statcache import save_cache
 from layerfs.store import Store
-from layerfs.workspace.places import cache_file, make_workspace_directory
+from layerfs.workspace.places import cache_file, make_workspace_directory, remove_tree
 from layerfs.workspace.records import SOURCE, Engine, WorkspaceRecord, encode_record
 
 WORK = "work"
@@ -61,13 +62,17 @@ class Initialised(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def check_places(source: bytes, store: bytes, stores: Iterable[bytes]) -> None:
-    """Refuse a source that is captured already, and a store and source that lie within each other."""
+def check_directory(source: bytes) -> None:
+    """Refuse what is no directory."""
     if not os.path.isdir(source):
         raise NotFound(f"cannot capture {quote(source)}: no such directory")
+
+
+def check_places(source: bytes, store: bytes, stores: Iterable[bytes]) -> None:
+    """Refuse a source that is captured already, and a store and source that lie within each other."""
     pointed = read_pointer(source)
     for known in (pointed, *stores):
-        if known is not None and os.path.isfile(os.path.join(known, FORMAT)):
+        if known is not None and os.path.isfile(os.path.join(known, FORMAT)) and not is_unfinished(known):
             raise AlreadyExists(
                 f"{quote(source)} is captured already, in store {quote(known)}",
                 "use 'layerfs commit' to record its state; delete the store first to start over",
@@ -81,6 +86,31 @@ def check_places(source: bytes, store: bytes, stores: Iterable[bytes]) -> None:
         raise Refused(f"the captured directory {quote(source)} lies inside the store")
 
 
+def is_unfinished(store: bytes) -> bool:
+    """Whether a store is one whose ``init`` was killed: it opens, and nothing was ever recorded in it."""
+    try:
+        with Store.open(store, clock=lambda: 0) as opened:
+            return opened.db.state().sequence == 0
+    except LayerfsError:
+        return False
+
+
+@contextmanager
+def only_init(source: bytes) -> Iterator[None]:
+    """Hold off every other ``init`` of the directory; what a killed one left is then nobody's and may be cleared away."""
+    fd = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(
+                f"{quote(source)} is being captured by another process", "wait until it is done"
+            ) from None
+        yield
+    finally:
+        os.close(fd)
+
+
 def initialise(
     source: bytes,
     store_path: bytes,
@@ -90,17 +120,23 @@ def initialise(
     clock: Callable[[], int],
     progress: Progress = SILENT,
 ) -> Initialised:
-    """Create a store for ``source`` (absolute, resolved) and capture it as L1. On any failure nothing is left."""
+    """Create a store for ``source`` (absolute, resolved) and capture it as L1. On any failure nothing is left.
+
+    The caller holds :func:`only_init` and has asked :func:`check_places`. An unfinished store in the place is replaced.
+    """
+    if os.path.isfile(os.path.join(store_path, FORMAT)) and is_unfinished(store_path):
+        remove_tree(store_path)
     fresh = not os.path.lexists(store_path)
     made_pointer = False
+    store = Store.create(
+        store_path,
+        source=source,
+        durability=options.durability,
+        allow_remote=options.allow_remote,
+        clock=clock,
+    )
     try:
-        with Store.create(
-            store_path,
-            source=source,
-            durability=options.durability,
-            allow_remote=options.allow_remote,
-            clock=clock,
-        ) as store:
+        with store:
             settings = Settings(store_path)
             if options.exclude:
                 settings.change(store.files, "capture.exclude", options.exclude)
@@ -108,6 +144,8 @@ def initialise(
                 settings.change(store.files, "capture.cross-filesystems", True)
             made_pointer = write_pointer(source, store_path)
             if options.empty:
+                with store.lane() as lane:
+                    lane.apply(None, (), author.name, author.time_ns)
                 return Initialised(store_path, source, None, None, None, None, 0, tuple(store.notes))
             return _capture_first(store, source, author, options, settings, progress)
     except BaseException:
