@@ -36,6 +36,11 @@ TEMPORARY = b".layerfs-new-%d-%d"
 _UNREPRESENTED = (errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EINVAL, errno.ENOSPC, errno.ENOTSUP)
 
 
+def temporary_prefix(pid: int) -> bytes:
+    """Return how the temporary names of one process begin."""
+    return TEMPORARY.partition(b"%d")[0] + b"%d-" % pid
+
+
 class Restored:
     """What a checkout did: counts, and what could not be represented."""
 

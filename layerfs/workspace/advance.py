@@ -28,6 +28,7 @@ from layerfs.objects.moves import Op, RefSet, WorkspacePut
 from layerfs.objects.source import ObjectSource
 from layerfs.refs import branch_ref
 from layerfs.store import Store
+from layerfs.workspace.applying import applying
 from layerfs.workspace.records import WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot
 
@@ -87,8 +88,9 @@ def update_workspace(
                 record.name, record.last, record.last, conflicts=wanted.conflicts, notes=wanted.notes
             )
         changes = tuple(diff_trees(batch, snapshot.root, wanted.root))
+        batch.prepare()
+        restored = _apply(store, batch, record, changes, wanted.root)
         _record_update(store, batch, record, merged, after, author)
-    restored = _apply(store, store.objects, record, changes, wanted.root)
     shown = tuple(change for change in changes if not is_only_time(change))
     return Advanced(
         record.name, record.last, after, shown, (), (*merged.notes, *wanted.notes), tuple(restored.problems)
@@ -100,8 +102,9 @@ def _record_update(
 ) -> None:
     """Move the workspace to ``after``, and its branch too when a merge commit was made on it.
 
-    This is written before the files change: if the machine stops in between, the workspace shows as changed against its
-    new base, and every byte of the old and the new state is in the store.
+    This is written after the files have changed: if the machine stops in between, what came in shows as changes of this
+    workspace, equal to those of the target, and the next update or commit meets them without a conflict. The other way
+    round what did not arrive would show as taken back here, and the next commit would cover the target's work.
     """
     with store.lane() as lane:
         ops: list[Op] = [WorkspacePut(record.name, encode_record(record._replace(last=after)))]
@@ -179,14 +182,15 @@ def _apply(
         attached_path(store.format.source, record), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     )
     try:
-        return apply_changes(
-            source,
-            directory,
-            changes,
-            root,
-            owners=os.geteuid() == 0,
-            members=_standing_members(source, root, changes),
-        )
+        with applying(store, record):
+            return apply_changes(
+                source,
+                directory,
+                changes,
+                root,
+                owners=os.geteuid() == 0,
+                members=_standing_members(source, root, changes),
+            )
     finally:
         os.close(directory)
 

@@ -33,6 +33,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.settings import Settings
 from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache
 from layerfs.store import Store
+from layerfs.workspace.applying import clear_remains
 from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
 from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 from layerfs.workspace.upper import Content, UpperEntry, scan_upper
@@ -63,6 +64,7 @@ def take_snapshot(
 
     Raises NotFound when the workspace's directory is gone and TornRead when a file will not hold still.
     """
+    clear_remains(store, record)
     if record.engine is Engine.OVERLAY:
         return _overlay(store, objects, record, allow_torn)
     return _directory(store, objects, record, allow_torn, progress)
@@ -85,7 +87,7 @@ def _directory(
         allow_torn,
         keep_owners=record.engine is Engine.COPY and os.geteuid() != 0,
     )
-    cache = load_cache(cache_file(store, record.name))
+    cache = load_cache(cache_file(store, record.name)) if record.name else None
     try:
         base = CommitReader(store.objects).root(record.last)
         captured = capture_directory(fd, objects, base=base, cache=cache, rules=rules, progress=progress)
