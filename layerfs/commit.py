@@ -9,6 +9,8 @@ head is compared, and only when it keeps moving is the merge done with the lane 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from layerfs.authorship import Author
@@ -26,7 +28,8 @@ from layerfs.objects.moves import Op, RefSet, WorkspacePut
 from layerfs.progress import SILENT, Progress
 from layerfs.refs import branch_ref
 from layerfs.store import Lane, Store
-from layerfs.workspace.records import WorkspaceRecord, encode_record
+from layerfs.workspace.freeze import frozen
+from layerfs.workspace.records import Engine, WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.snapshot import Snapshot, has_changes, take_snapshot
 
 OUTSIDE_TRIES = 3
@@ -43,6 +46,8 @@ class CommitRequest(NamedTuple):
     expect: CommitId | None = None
     allow_empty: bool = False
     allow_torn: bool = False
+    freeze: bool = False
+    """Stop the processes that use the workspace while it is read."""
 
 
 class Committed(NamedTuple):
@@ -71,10 +76,47 @@ def commit_workspace(
     """Commit the present state of a workspace; see the module for what happens when others commit as well."""
     branch = _target_branch(store, record, request)
     with store.batch() as batch:
-        snapshot = take_snapshot(store, batch, record, allow_torn=request.allow_torn, progress=progress)
+        with _held_still(store, record, request):
+            snapshot = take_snapshot(store, batch, record, allow_torn=request.allow_torn, progress=progress)
         result = commit_state(store, batch, record, branch, snapshot, request)
         if result.commit is not None:
             snapshot.keep()
+        return result._replace(
+            problems=tuple(snapshot.problems),
+            read_files=snapshot.read_files,
+            stored_bytes=batch.stats.stored_bytes if result.commit is not None else 0,
+        )
+
+
+@contextmanager
+def _held_still(store: Store, record: WorkspaceRecord, request: CommitRequest) -> Iterator[None]:
+    if not request.freeze:
+        yield
+        return
+    path = attached_path(store.format.source, record)
+    with frozen(path):
+        yield
+
+
+def commit_directory(
+    store: Store, directory: bytes, branch: str, request: CommitRequest, progress: Progress = SILENT
+) -> Committed:
+    """Record a directory that is no workspace as the next commit of a branch (``commit --from``).
+
+    The branch must exist, unless ``request.new_branch`` names it; then the commit follows the newest layer.
+    """
+    new = request.new_branch is not None
+    head = None if new else store.refs.need_head(branch)
+    top = store.refs.main_layer()
+    last = head if head is not None else None if top is None else top.commit
+    if last is None:
+        raise Refused("the store has no state to go on from", "capture a directory with 'layerfs init' first")
+    record = WorkspaceRecord("", branch, Engine.SOURCE, directory, last, last, request.author.time_ns)
+    if new:
+        _target_branch(store, record, request)
+    with store.batch() as batch:
+        snapshot = take_snapshot(store, batch, record, allow_torn=request.allow_torn, progress=progress)
+        result = commit_state(store, batch, record, branch, snapshot, request)
         return result._replace(
             problems=tuple(snapshot.problems),
             read_files=snapshot.read_files,
@@ -150,7 +192,7 @@ def _put_own(batch: Batch, record: WorkspaceRecord, root: Entry, request: Commit
         request.author.tz_minutes,
         request.author.name,
         request.message,
-        sorted_provenance({**request.provenance, "workspace": record.name}),
+        sorted_provenance({**request.provenance, **({"workspace": record.name} if record.name else {})}),
         request.reads,
     )
     return put_commit(batch, commit)
@@ -171,7 +213,7 @@ def _join(
     """Merge the workspace's commit with the branch's head; None when there is nothing to merge with."""
     if head is None:
         return None
-    names = MergeNames(record.branch, record.name)
+    names = MergeNames(record.branch, record.name or "the directory")
     merged = merge_commits(batch, head, own, request.author.time_ns, names)
     return None if merged.outcome is Outcome.FAST_FORWARD else merged
 
@@ -197,16 +239,28 @@ def _land(
     notes: tuple[Note, ...] = ()
     if merged is not None and merged.outcome is Outcome.MERGED:
         new_head = put_merge(
-            batch, merged, request.author, f"join of {record.name} into {branch}", {"join": record.name}
+            batch,
+            merged,
+            request.author,
+            f"join of {record.name or 'a directory'} into {branch}",
+            {"join": record.name or "-"},
         )
         notes = merged.notes
     elif merged is not None:
         new_head = merged.ours
     why = f"commit: {request.message.splitlines()[0] if request.message else '(no message)'}"
     ops: list[Op] = [] if new_head == head else [RefSet(branch_ref(branch), head, new_head, why)]
-    ops.append(WorkspacePut(record.name, encode_record(record)))
+    if record.name:
+        ops.append(WorkspacePut(record.name, encode_record(record)))
     lane.apply(batch, ops, request.author.name, request.author.time_ns)
     return Committed(record.name, branch, before, own, new_head, new_head != own, notes=notes)
+
+
+def named_branch(record: WorkspaceRecord | None) -> str:
+    """Return the branch of the workspace the caller stands in; raise UsageError when there is none."""
+    if record is None or not record.branch:
+        raise UsageError("commit to which branch?", "name it with --branch NAME, or make one with --as NAME")
+    return record.branch
 
 
 def check_message(message: str | None) -> str:

@@ -90,6 +90,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("mount", "mount", "workspaces", "attach a state as a private, writable directory", WRITE),
     Command("unmount", "unmount", "workspaces", "take a workspace away", WRITE),
     Command("run", "run", "workspaces", "run a command with a state at the captured path", WRITE),
+    Command("shell", "shell", "workspaces", "a shell with a state at the captured path", WRITE),
     Command("warm", "warm", "workspaces", "put a state into the layer cache", WRITE),
     Command("workspace list", "workspace", "workspaces", "list workspaces and whether they are there", STORE),
     Command("workspace show", "workspace", "workspaces", "show all that is known of a workspace", STORE),

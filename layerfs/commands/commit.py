@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import CommitRequest, check_message, commit_workspace
+from layerfs.commit import CommitRequest, check_message, commit_directory, commit_workspace, named_branch
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.work import present_commit
@@ -32,6 +33,16 @@ def command(
         typer.Option("--expect", metavar="REV", help="Commit only if the branch is here (else exit 12)."),
     ] = None,
     empty: Annotated[bool, typer.Option("--allow-empty", help="Commit even if nothing changed.")] = False,
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Stop the processes that use the workspace while it is read.")
+    ] = False,
+    directory: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DIR", help="Record this directory, which need not be a workspace."),
+    ] = None,
+    onto: Annotated[
+        str | None, typer.Option("--branch", metavar="BRANCH", help="The branch that --from commits to.")
+    ] = None,
     torn: Annotated[
         bool, typer.Option("--allow-torn", help="Record files that keep changing as they were read.")
     ] = False,
@@ -41,6 +52,10 @@ def command(
     There is no staging: a commit is the complete state. If others committed to the branch meanwhile, both are merged and
     the branch moves to the join; if that conflicts nothing moves, the workspace keeps its work, and the exit code is 1.
     Provenance comes from the options or from LAYERFS_AGENT, LAYERFS_SESSION, LAYERFS_TOOL and LAYERFS_CALL_ID.
+
+    With --from any directory is recorded as the next state of a branch, without a workspace: a CI job's checkout, say.
+    With --freeze the programs that use the workspace stand still while it is read, so that a database and its log are
+    from one instant.
     """
     flags = {"agent": agent, "session": session, "tool": tool, "call-id": call_id}
     request = CommitRequest(
@@ -52,6 +67,11 @@ def command(
         None if expect is None else resolve(inv.store, expect, inv.at).commit,
         empty,
         torn,
+        freeze,
     )
     with inv.progress() as progress:
+        if directory is not None:
+            target = branch or onto or named_branch(inv.find_workspace())
+            place = os.path.realpath(inv.context.absolute(directory))
+            return present_commit(commit_directory(inv.store, place, target, request, progress))
         return present_commit(commit_workspace(inv.store, inv.workspace, request, progress))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from layerfs.layout import is_inside
 from layerfs.workspace.mountinfo import Mount, mount_holding, read_mounts
 
 
@@ -38,6 +39,21 @@ def find_holders(target: bytes, device: int) -> tuple[Holder, ...]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
     return tuple(holders)
+
+
+def find_users(directory: bytes) -> tuple[Holder, ...]:
+    """Return the processes that stand in a plain directory or hold something below it open, by pid."""
+    users: list[Holder] = []
+    for pid in _pids():
+        try:
+            how = tuple(what for what in ("cwd", "root", "exe") if is_inside(_link(pid, what), directory))
+            if any(is_inside(_link(pid, f"fd/{name}"), directory) for name in os.listdir(f"/proc/{pid}/fd")):
+                how += ("open",)
+            if how:
+                users.append(Holder(pid, command_name(pid), how))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return tuple(users)
 
 
 def _pids() -> list[int]:

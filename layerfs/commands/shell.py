@@ -1,0 +1,57 @@
+"""``layerfs shell``: an interactive shell in a workspace at the captured path."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from layerfs.authorship import author_now, provenance_from
+from layerfs.commit import CommitRequest, check_message
+from layerfs.errors import UsageError
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.runs import present_run
+from layerfs.revision import resolve
+from layerfs.workspace.runs import RunRequest, run_command
+
+
+def command(
+    inv: Invocation,
+    revision: Annotated[str | None, typer.Argument(metavar="REV", help="The state to work in.")] = None,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Commit what was changed, when the shell ends.")
+    ] = False,
+    branch: Annotated[
+        str | None, typer.Option("--as", metavar="NEW", help="Commit to a new branch of this name.")
+    ] = None,
+    message: Annotated[str | None, typer.Option("-m", "--message", metavar="TEXT", help="Why.")] = None,
+    discard: Annotated[bool, typer.Option("--discard", help="Drop what was changed.")] = False,
+    inside: Annotated[
+        str | None, typer.Option("--in", metavar="WORKSPACE", help="Go on in a workspace that was kept.")
+    ] = None,
+) -> Reply:
+    """Start $SHELL with a state mounted over the path it was captured from, as "layerfs run" does with a command.
+
+    Inside, "layerfs status", "diff" and "commit" work on the workspace. What is left uncommitted at the end is kept.
+    """
+    if bool(revision) == bool(inside):
+        raise UsageError("give one state, or --in WORKSPACE", "layerfs shell REV")
+    author = author_now(inv.context)
+    request = CommitRequest(author, check_message(message), provenance_from(inv.context), new_branch=branch)
+    shell = inv.context.env.get("SHELL") or "/bin/sh"
+    ran = run_command(
+        inv.store,
+        RunRequest(
+            [os.fsencode(shell)],
+            inv.context.environment_bytes(),
+            inv.context.cwd,
+            author,
+            resolve(inv.store, revision, inv.at) if revision else None,
+            inside,
+            request if commit or branch else None,
+            discard,
+        ),
+    )
+    return present_run(ran)

@@ -1,0 +1,120 @@
+"""Commits beside a program that writes: with --freeze each commit is of one instant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from world import World
+
+from layerfs.workspace.freeze import frozen
+
+WRITER = """
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("pragma journal_mode=wal")
+db.execute("create table if not exists t (a integer, b integer)")
+n = 0
+while True:
+    db.execute("begin")
+    db.execute("insert into t values (?, ?)", (n, n))
+    db.execute("insert into t values (?, ?)", (n, -n))
+    db.execute("commit")
+    n += 1
+"""
+
+
+def start_writer(path: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
+    while not path.exists() or not path.with_name(path.name + "-wal").exists():
+        time.sleep(0.01)
+    return process
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGCONT)
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("engine", ["source", "overlay"])
+def test_a_database_is_whole_in_every_frozen_commit(
+    world: World, engine: str, request: pytest.FixtureRequest
+) -> None:
+    project = world.work / "project"
+    project.mkdir()
+    (project / "file").write_bytes(b"x")
+    world.ok("init", cwd=project)
+    place = project
+    if engine == "overlay":
+        request.getfixturevalue("need_overlay")
+        place = Path(world.ok("mount", "work", cwd=project).text.strip())
+    writer = start_writer(place / "data.db")
+    rounds = 40 if request.config.getoption("--full") else 6
+    try:
+        for number in range(rounds):
+            world.ok("commit", "--freeze", "-m", f"round {number}", cwd=place)
+            assert state_of(writer.pid) != "T"
+    finally:
+        stop(writer)
+    if engine == "overlay":
+        world.ok("unmount", "work", "--discard", cwd=project)
+    for number in range(rounds):
+        target = world.work / f"out{number}"
+        world.ok("checkout", f"work~{number}", "--to", target, cwd=project)
+        with sqlite3.connect(target / "data.db") as db:
+            assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+            assert db.execute("select coalesce(sum(b), 0), count(*) % 2 from t").fetchone() == (0, 0)
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_what_was_frozen_goes_on_and_bystanders_never_stop(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    user = subprocess.Popen(["sleep", "60"], cwd=inside)
+    bystander = subprocess.Popen(["sleep", "60"], cwd=outside)
+    try:
+        while not os.path.samefile(f"/proc/{user.pid}/cwd", inside):
+            time.sleep(0.01)
+        starter = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!"], cwd=inside, stdout=subprocess.PIPE)
+        assert starter.stdout is not None
+        orphan = int(starter.stdout.readline())
+        starter.wait()
+        with frozen(os.fsencode(inside)) as held:
+            assert state_of(bystander.pid) != "T"
+            assert [holder.pid for holder in held] == [orphan]
+            assert state_of(orphan) in "Tt"
+        assert state_of(orphan) not in "Tt"
+        os.kill(orphan, signal.SIGKILL)
+    finally:
+        stop(user)
+        stop(bystander)
+
+
+def test_commit_from_a_directory(world: World) -> None:
+    project, job = world.work / "project", world.work / "job"
+    project.mkdir()
+    job.mkdir()
+    (project / "file").write_bytes(b"x")
+    world.ok("init", cwd=project)
+    (job / "artefact").write_bytes(b"built elsewhere")
+    made = world.ok(
+        "commit", "--from", job, "--as", "nightly", "-m", "build 1", "--json", cwd=project
+    ).document
+    assert made["data"]["branch"] == "nightly"
+    (job / "artefact").write_bytes(b"built again")
+    world.ok("commit", "--from", job, "--branch", "nightly", "-m", "build 2", cwd=project)
+    assert world.ok("show", "nightly:artefact", cwd=project).out == b"built again"
+    assert world.ok("show", "nightly~1:artefact", cwd=project).out == b"built elsewhere"
+    assert world.ok("status", cwd=project).text.endswith("nothing changed since the last commit\n")
