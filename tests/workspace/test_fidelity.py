@@ -135,7 +135,20 @@ def test_git_objects_linked_between_clones_stay_linked(project: Project) -> None
     first = project.source / "a"
     for command in (
         ["git", "init", "-q", "a"],
-        ["git", "-C", "a", "-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "0"],
+        [
+            "git",
+            "-C",
+            "a",
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@e",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "0",
+        ],
     ):
         assert project.execute([*command], cwd=project.source).code == 0
     for number in range(40):
@@ -214,7 +227,9 @@ def test_a_capability_survives_a_change_of_owner(project: Project) -> None:
     program.write_bytes(b"\x7fELF")
     os.chmod(program, 0o755)
     if shutil.which("setcap") or os.path.exists("/sbin/setcap"):
-        subprocess.run(["setcap", "cap_net_raw+ep", program], check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+        subprocess.run(
+            ["setcap", "cap_net_raw+ep", program], check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}
+        )
         value = os.getxattr(program, "security.capability")
         os.chown(program, 1, 1)
         os.setxattr(program, "security.capability", value)
@@ -229,7 +244,20 @@ def test_a_capability_survives_a_change_of_owner(project: Project) -> None:
         assert os.getxattr(place / "f", "security.capability") == value
 
 
-ODD_NAMES = (b"a\xff", b"\xfe", b"new\nline", b"tab\t", b"-m", b"--", b"\xf0\x9f\x98\x80", b"..x", b"HEAD", b":x", b"@{1}", b" ")
+ODD_NAMES = (
+    b"a\xff",
+    b"\xfe",
+    b"new\nline",
+    b"tab\t",
+    b"-m",
+    b"--",
+    b"\xf0\x9f\x98\x80",
+    b"..x",
+    b"HEAD",
+    b":x",
+    b"@{1}",
+    b" ",
+)
 
 
 def test_odd_names_stop_no_command(project: Project) -> None:
