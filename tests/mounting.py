@@ -214,7 +214,7 @@ def _resolve(top: bytes, argument: object) -> object:
     dirs.sort()
     if isinstance(argument, New):
         return os.path.join(dirs[argument.number % len(dirs)], argument.name)
-    paths = sorted(dirs[1:] + others) or dirs
+    paths = sorted(dirs[1:] + others) or [os.path.join(top, b"missing")]
     return paths[argument.number % len(paths)]
 
 

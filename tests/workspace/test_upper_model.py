@@ -32,6 +32,7 @@ NUMBERS = st.integers(0, 60)
 OLD = st.builds(Pick, NUMBERS)
 NEW = st.builds(New, NUMBERS, NAMES)
 ANY = OLD | NEW
+TOP = st.just(New(0, b""))
 DATA = st.sampled_from(["", "x", "hello\n", "long " * 30])
 XATTRS = st.sampled_from(
     ["user.one", "user.overlay.opaque", "trusted.overlay.opaque", "trusted.overlay.overlay.x", "trusted.t"]
@@ -67,6 +68,8 @@ OPERATIONS = build(
     ("link", (OLD, NEW)),
     ("mkfifo", (NEW,)),
     ("mknod", (NEW,)),
+    ("chmod", (TOP, st.sampled_from([0o700, 0o755]))),
+    ("setxattr", (TOP, XATTRS, st.just("y"))),
 )
 
 SESSION = st.lists(OPERATIONS, min_size=4, max_size=25)
