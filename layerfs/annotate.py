@@ -20,6 +20,8 @@ from layerfs.refs import MAIN
 from layerfs.revision import resolve
 from layerfs.store import Store
 
+MOST_DIGITS = 18
+
 
 class Bounds(NamedTuple):
     """The lines asked for, from 1; ``end`` None is the last."""
@@ -52,7 +54,7 @@ def parse_lines(text: str | None) -> Bounds:
     first, comma, last = text.partition(",")
     relative = last.startswith("+")
     numbers = [word for word in (first, last.removeprefix("+")) if word]
-    if not numbers or not all(word.isascii() and word.isdigit() and int(word) > 0 for word in numbers):
+    if not numbers or not all(map(_is_line_number, numbers)):
         raise UsageError(f"not a range of lines: {quote(text)}", "write A,B or A,+N, counting from 1")
     start = int(first) if first else 1
     if not comma or not last:
@@ -61,6 +63,10 @@ def parse_lines(text: str | None) -> Bounds:
     if end < start:
         raise UsageError(f"range of lines ends before it begins: {quote(text)}")
     return Bounds(start, end)
+
+
+def _is_line_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS and int(word) > 0
 
 
 def annotate(

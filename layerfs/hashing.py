@@ -53,6 +53,8 @@ class CutPiece(NamedTuple):
 
 def iter_file(path: bytes) -> Iterator[bytes]:
     """Yield a file's bytes in blocks; NotFound if it is not there, UsageError for a directory."""
+    if b"\0" in path:
+        raise UsageError(f"not a file name: {quote(path)}")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -69,6 +71,8 @@ def _read(descriptor: int, path: bytes) -> bytes:
         return os.read(descriptor, READ_BLOCK)
     except IsADirectoryError:
         raise UsageError(f"{quote(path)} is a directory", "'layerfs write-tree' hashes directories") from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def hash_content(sink: ObjectSink, blocks: Iterable[bytes]) -> ContentRef:

@@ -161,6 +161,15 @@ def _failure(error: sqlite3.Error) -> LayerfsError:
     return StoreDamaged(f"store's database does not verify: {error}", "'layerfs fsck --repair' rebuilds it")
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8, as all names in the database are; what comes from a command line need not be."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @contextmanager
 def _mapped() -> Iterator[None]:
     try:
@@ -322,6 +331,8 @@ class MetaDb:
 
     def ref(self, name: str) -> CommitId | None:
         """Return what a ref points at."""
+        if not _is_text(name):
+            return None
         row = self._one("SELECT target FROM refs WHERE name=?", (name,))
         return None if row is None else CommitId(ObjectId(row[0]))
 
@@ -341,6 +352,8 @@ class MetaDb:
 
     def reflog(self, name: str | None, limit: int = -1) -> list[ReflogRow]:
         """Return the changes of a ref (of all refs for None), newest first."""
+        if name is not None and not _is_text(name):
+            return []
         where = "" if name is None else "WHERE name=:name "
         statement = f"SELECT * FROM reflog {where}ORDER BY sequence DESC, position DESC LIMIT :limit"
         with _mapped():
@@ -367,6 +380,8 @@ class MetaDb:
 
     def workspace(self, name: str) -> bytes | None:
         """Return a workspace's record."""
+        if not _is_text(name):
+            return None
         row = self._one("SELECT record FROM workspaces WHERE name=?", (name,))
         return None if row is None else bytes(row[0])
 

@@ -13,6 +13,7 @@ from layerfs.errors import NotFound, quote
 from layerfs.ids import CommitId
 from layerfs.layerstack import iter_layers
 from layerfs.refs import HEADS, MAIN, MAIN_REF, TAGS, short_ref
+from layerfs.revision import MAX_NUMBER
 from layerfs.store import Store
 
 
@@ -32,7 +33,7 @@ def read_reflog(store: Store, name: str | None, limit: int | None = None) -> lis
     """Return the moves of a name (None: of all branches and tags), newest first, at most ``limit``."""
     if name in (MAIN, MAIN_REF):
         return list(_main_lines(store))[:limit]
-    bound = -1 if limit is None else limit
+    bound = -1 if limit is None else min(limit, MAX_NUMBER)
     if name is None:
         rows = store.refs.reflog(None, bound)
     else:

@@ -24,6 +24,8 @@ from layerfs.store import Store
 _STEP = re.compile(r"~(\d*)|\^(\d*)|@\{(\d+)\}")
 _LAYER = re.compile(r"[Ll](\d+)")
 _HEX = re.compile(r"[0-9a-fA-F]+")
+MAX_NUMBER = 1 << 60
+"""More than any store has of anything, and still a number the database takes."""
 
 
 class Revision(NamedTuple):
@@ -72,7 +74,7 @@ def _resolve_name(store: Store, name: str, at: CommitId | None) -> Revision:
     refs = store.refs
     layer = _LAYER.fullmatch(name)
     if name in (MAIN, MAIN_REF) or layer:
-        row = refs.layer(int(layer.group(1))) if layer else refs.main_layer()
+        row = refs.layer(_number(layer.group(1))) if layer else refs.main_layer()
         if row is None:
             raise NotFound(f"no such layer: {quote(name)}" if layer else "main has no layer yet")
         return Revision(name, row.commit, None if layer else MAIN_REF, row.number)
@@ -85,6 +87,11 @@ def _resolve_name(store: Store, name: str, at: CommitId | None) -> Revision:
     raise NotFound(
         f"no such revision: {quote(name)}", "'layerfs branch' and 'layerfs layers' list what there is"
     )
+
+
+def _number(digits: str) -> int:
+    """Return a number that a person typed; one that no store can reach stands for all of those."""
+    return min(int(digits[:20]), MAX_NUMBER)
 
 
 def _by_prefix(store: Store, digits: str) -> CommitId:
@@ -103,15 +110,15 @@ def _take_step(
     ancestors, parent, ago = step.groups()
     commit = revision.commit
     if ago is not None:
-        return Revision(text, _moves_ago(store, revision, int(ago), text))
+        return Revision(text, _moves_ago(store, revision, _number(ago), text))
     if ancestors is not None:
-        for _ in range(int(ancestors or "1")):
+        for _ in range(_number(ancestors or "1")):
             parents = reader.parents(commit)
             if not parents:
                 raise NotFound(f"no such revision: {quote(text)}: history ends before that")
             commit = parents[0]
         return Revision(text, commit)
-    number = int(parent or "1")
+    number = _number(parent or "1")
     if number:
         parents = reader.parents(commit)
         if number > len(parents):

@@ -6,6 +6,7 @@ bound. Single revisions are ``revision``'s, the walks themselves ``history``'s.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -65,7 +66,7 @@ def select(reader: CommitReader, wanted: RevisionSet, selection: Selection) -> I
         walk = touching(reader, walk, selection.paths)
     if not selection.joins:
         walk = without_joins(walk)
-    return walk if selection.limit is None else islice(walk, selection.limit)
+    return walk if selection.limit is None else islice(walk, min(selection.limit, sys.maxsize))
 
 
 def find_merge_bases(store: Store, one: CommitId, other: CommitId) -> list[CommitId]:

@@ -63,7 +63,7 @@ def parse_value(setting: Setting, texts: list[str]) -> Value:
             raise UsageError(f"{quote(setting.name)} is true or false, not {quote(text)}")
         return text == "true"
     if isinstance(setting.default, int):
-        if not text.isdecimal():
+        if not text.isdecimal() or len(text) > 18:
             raise UsageError(f"{quote(setting.name)} is a number, not {quote(text)}")
         return int(text)
     return text
