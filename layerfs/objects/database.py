@@ -2,8 +2,9 @@
 
 Owns the set of packs as one process sees it, the cache of decoded frames, and the promise that no object is returned
 unless its bytes hash to its id. It never writes; objects get in through ``batch`` and ``store``. Another process may seal
-the open pack or add packs at any time: a miss re-reads the list of packs, once and only if the database has changed,
-before an object counts as missing, and before that is said the indexes are checked to their last byte.
+the open pack, add packs or drop them at any time: a miss, or a pack that is gone, re-reads the list of packs, only if
+the database has changed, before an object counts as missing, and before that is said the indexes are checked to their last
+byte. A dropped pack stays readable for whoever has it open and is closed when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -54,6 +55,24 @@ class DecodedFrame:
         return Kind(row.kind), payload
 
 
+class PackMissing(StoreDamaged):
+    """A pack's file is not there: dropped by somebody a moment ago, or lost."""
+
+    slug = "pack-missing"
+
+
+class _PackFile:
+    """An open pack. Closed with its last reference, so that dropping it never takes the number from under a reader."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
 class Located(NamedTuple):
     """An object found: its pack's number and its place there."""
 
@@ -69,7 +88,7 @@ class ObjectDatabase:
         self._packs_fd = packs_fd
         self._db = db
         self._lock = allocate_lock()
-        self._descriptors: dict[int, int] = {}
+        self._descriptors: dict[int, _PackFile] = {}
         self._indexes: dict[int, PackIndex] = {}
         self._sealed: list[int] = []
         self._seen = -1
@@ -86,8 +105,6 @@ class ObjectDatabase:
         """Close every pack and index."""
         for index in self._indexes.values():
             index.close()
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
         self._indexes.clear()
         self._descriptors.clear()
         self._cache.clear()
@@ -95,9 +112,16 @@ class ObjectDatabase:
     def refresh(self) -> None:
         """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
         self._seen = self._db.change_counter()
+        open_pack = self._db.state().open_pack
         self._sealed = [row.number for row in reversed(self._db.packs())]
+        known = {*self._sealed, open_pack}
         self._open_prefixes = None
         self._open_lookups = 0
+        with self._lock:
+            for number in self._descriptors.keys() - known:
+                del self._descriptors[number]
+                self._indexes.pop(number, None)
+                self.index_problems.pop(number, None)
 
     def read(self, oid: ObjectId, kind: Kind) -> bytes:
         """Return the payload of an object of a known kind."""
@@ -108,8 +132,13 @@ class ObjectDatabase:
 
     def get(self, oid: ObjectId) -> tuple[Kind, bytes]:
         """Return kind and payload; raise MissingObject."""
-        located = self._locate(oid)
-        return self._frame(located.pack, located.place.frame).object(oid, _where(located))
+        while True:
+            try:
+                located = self._locate(oid)
+                return self._frame(located.pack, located.place.frame).object(oid, _where(located))
+            except PackMissing:
+                if not self._refresh_if_changed():
+                    raise
 
     def find(self, oid: ObjectId) -> tuple[Kind, bytes] | None:
         """Return kind and payload, None for an object that is not there."""
@@ -127,11 +156,21 @@ class ObjectDatabase:
         located = self._lookup_fresh(oid)
         return None if located is None else Kind(located.place.kind)
 
-    def known(self, oid: ObjectId) -> bool:
-        """Return whether the object is surely there; a recent one may be overlooked. For writers: cheap."""
-        prefix = oid[:PREFIX_BYTES]
+    def known(self, oid: ObjectId, condemned: frozenset[int] = frozenset()) -> bool:
+        """Return whether the object is surely there; a recent one may be overlooked. For writers: cheap.
+
+        What lies only in ``condemned`` packs, which a collection is about to drop, does not count.
+        """
+        while True:
+            try:
+                return self._known(oid[:PREFIX_BYTES], condemned)
+            except PackMissing:
+                if not self._refresh_if_changed():
+                    raise
+
+    def _known(self, prefix: bytes, condemned: frozenset[int]) -> bool:
         for number in self._sealed:
-            if self._index(number).find(prefix) is not None:
+            if number not in condemned and self._index(number).find(prefix) is not None:
                 return True
         if self._open_prefixes is None:
             if self._open_lookups < OPEN_LOOKUPS_BEFORE_SET:
@@ -153,14 +192,22 @@ class ObjectDatabase:
         order = sorted(wanted)
         for (pack, offset), frame in self._decoded(order):
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
+            if frame is None:
+                for oid in wanted[pack, offset]:
+                    yield oid, *self.get(oid)
+                continue
             for oid in sorted(wanted[pack, offset], key=lambda oid: _start(frame, oid)):
                 kind, payload = frame.object(oid, where)
                 yield oid, kind, payload
 
-    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], DecodedFrame]]:
+    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], DecodedFrame | None]]:
+        """Yield the frames in this order; None for one whose pack was dropped since it was located."""
         if len(order) < PREFETCH_THRESHOLD:
             for at in order:
-                yield at, self._frame(*at)
+                try:
+                    yield at, self._frame(*at)
+                except PackMissing:
+                    yield at, None
             return
         from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -170,7 +217,12 @@ class ObjectDatabase:
                 for number, at in enumerate(order):
                     while len(ahead) < PREFETCH_DEPTH and number + len(ahead) < len(order):
                         ahead.append(pool.submit(self._read_frame, *order[number + len(ahead)]))
-                    yield at, ahead.pop(0).result()
+                    try:
+                        frame = ahead.pop(0).result()
+                    except PackMissing:
+                        yield at, None
+                    else:
+                        yield at, frame
             finally:
                 for future in ahead:
                     future.cancel()
@@ -211,7 +263,7 @@ class ObjectDatabase:
 
     def pack_descriptor(self, number: int) -> int:
         """Return an open descriptor of a pack, owned by the database."""
-        return self._descriptor(number)
+        return self._descriptor(number).descriptor
 
     def _locate(self, oid: ObjectId) -> Located:
         located = self._lookup_fresh(oid)
@@ -228,10 +280,15 @@ class ObjectDatabase:
         raise MissingObject(f"no such object: {oid.hex()}")
 
     def _lookup_fresh(self, oid: ObjectId) -> Located | None:
-        located = self._lookup(oid)
-        if located is None and self._refresh_if_changed():
-            located = self._lookup(oid)
-        return located
+        while True:
+            try:
+                located = self._lookup(oid)
+            except PackMissing:
+                if not self._refresh_if_changed():
+                    raise
+            else:
+                if located is not None or not self._refresh_if_changed():
+                    return located
 
     def _refresh_if_changed(self) -> bool:
         if self._db.change_counter() == self._seen:
@@ -251,16 +308,16 @@ class ObjectDatabase:
         open_pack, row = found
         return Located(open_pack, Place(row.frame, row.start, row.length, row.kind))
 
-    def _descriptor(self, number: int) -> int:
+    def _descriptor(self, number: int) -> _PackFile:
         descriptor = self._descriptors.get(number)
         if descriptor is None:
             with self._lock:
                 descriptor = self._descriptors.get(number)
                 if descriptor is None:
                     try:
-                        descriptor = self._files.open(self._packs_fd, packs.pack_file(number))
+                        descriptor = _PackFile(self._files.open(self._packs_fd, packs.pack_file(number)))
                     except FileNotFoundError:
-                        raise StoreDamaged(f"pack {packs.pack_name(number)} is missing") from None
+                        raise PackMissing(f"pack {packs.pack_name(number)} is missing") from None
                     self._descriptors[number] = descriptor
         return descriptor
 
@@ -271,7 +328,7 @@ class ObjectDatabase:
             with self._lock:
                 index = self._indexes.get(number)
                 if index is None:
-                    index = self._indexes[number] = self._load_index(number, pack)
+                    index = self._indexes[number] = self._load_index(number, pack.descriptor)
         return index
 
     def _load_index(self, number: int, pack: int) -> PackIndex:
@@ -307,8 +364,11 @@ class ObjectDatabase:
 
     def _read_frame(self, pack: int, offset: int) -> DecodedFrame:
         try:
-            frame, head = packs.read_frame(self._descriptor(pack), offset)
+            opened = self._descriptor(pack)
+            frame, head = packs.read_frame(opened.descriptor, offset)
             return self.decode(frame, head)
+        except PackMissing:
+            raise
         except StoreDamaged as error:
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
             raise StoreDamaged(f"{error.message} ({where})", "'layerfs fsck' names what is affected") from error
