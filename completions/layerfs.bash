@@ -19,7 +19,7 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "init") options="--exclude --empty --warm --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
         "doctor") options="--store -C --json -h --help" ;;
@@ -36,7 +36,7 @@ _layerfs() {
         "shell") options="--commit --as -m --message --discard --in --store -C --json -h --help" ;;
         "warm") options="--store -C --json -h --help" ;;
         "workspace") options="" ;;
-        "update") options="--store -C --json -h --help" ;;
+        "update") options="--mark --abort --store -C --json -h --help" ;;
         "status") options="--all --exit-code --store -C --json -z -h --help" ;;
         "commit") options="-m --message --as --author --agent --session --tool --call-id --expect --allow-empty --freeze --from --branch --allow-torn --store -C --json -h --help" ;;
         "restore") options="--discard --store -C --json -h --help" ;;
@@ -44,6 +44,8 @@ _layerfs() {
         "log") options="-n --max-count --oneline --calls --first-parent --joins --store -C --json -h --help" ;;
         "show") options="-p --patch -s --stat --name-status --times --store -C --json -z -h --help" ;;
         "blame") options="-L --first-parent --porcelain --store -C --json -h --help" ;;
+        "conflicts") options="--store -C --json -z -h --help" ;;
+        "resolve") options="--ours --theirs --base --delete --store -C --json -h --help" ;;
         "merge") options="--into --as -m --message --allow-unrelated --store -C --json -h --help" ;;
         "publish") options="--mode --expect -m --message --store -C --json -h --help" ;;
         "checkout") options="--to --store -C --json -h --help" ;;

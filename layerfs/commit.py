@@ -29,6 +29,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.refs import branch_ref
 from layerfs.store import Lane, Store
 from layerfs.workspace.freeze import frozen
+from layerfs.workspace.openmerge import refuse_undecided
 from layerfs.workspace.records import Engine, WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.snapshot import Snapshot, has_changes, take_snapshot
 
@@ -158,12 +159,13 @@ def commit_state(
     reader = CommitReader(store.objects)
     previous = reader.root(record.last)
     fresh = request.new_branch is not None
-    unchanged = not has_changes(batch, previous, snapshot.root)
+    refuse_undecided(record, batch, snapshot.root)
+    unchanged = record.merging is None and not has_changes(batch, previous, snapshot.root)
     if unchanged and not request.allow_empty and not fresh:
         _check_expectation(request, store.refs.head(branch), branch)
         return Committed(record.name, branch, record.last, None, store.refs.head(branch))
     own = record.last if unchanged and fresh else _put_own(batch, record, snapshot.root, request)
-    record = record._replace(last=own, branch=branch)
+    record = record._replace(last=own, branch=branch, merging=None, conflicts=())
     batch.prepare()
     for _ in range(OUTSIDE_TRIES):
         head = None if fresh else store.refs.need_head(branch)
@@ -187,7 +189,7 @@ def commit_state(
 def _put_own(batch: Batch, record: WorkspaceRecord, root: Entry, request: CommitRequest) -> CommitId:
     commit = Commit(
         put_root(batch, root),
-        (record.last,),
+        (record.last,) if record.merging is None else (record.last, record.merging),
         request.author.time_ns,
         request.author.tz_minutes,
         request.author.name,

@@ -103,6 +103,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("log", "log", "history", "show commits, newest first", STORE),
     Command("show", "show", "history", "show a commit with its patch, a layer, or a file", STORE, nul=True),
     Command("blame", "blame", "history", "show who wrote each line of a file", STORE),
+    Command("conflicts", "conflicts", "coming together", "what an open merge has left to decide", WORKSPACE, nul=True),
+    Command("resolve", "resolve", "coming together", "decide a path of an open merge", WORKSPACE),
     Command("merge", "merge", "coming together", "combine two lines of work", WRITE),
     Command("publish", "publish", "coming together", "add a branch's work to main as the next layer", WRITE),
     Command("checkout", "checkout", "upkeep", "write a state into a new directory", STORE),

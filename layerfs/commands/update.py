@@ -12,6 +12,7 @@ from layerfs.output import Reply
 from layerfs.present.work import present_advance
 from layerfs.revision import resolve
 from layerfs.workspace.advance import update_workspace
+from layerfs.workspace.openmerge import abort_merge, update_marked
 
 
 def command(
@@ -20,14 +21,21 @@ def command(
         str | None,
         typer.Argument(metavar="REV", help="What to bring in; the head of the workspace's branch."),
     ] = None,
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Write conflicts into the files, to be decided there.")
+    ] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Give up a merge that --mark left open.")] = False,
 ) -> Reply:
     """Merge newer work into the workspace, uncommitted changes included, and change its files accordingly.
 
-    If the two conflict nothing changes and the exit code is 1.
+    If the two conflict nothing changes and the exit code is 1. With --mark the merge is written into the files instead:
+    texts get conflict markers, and where files cannot be merged their side is put beside as NAME~theirs. Edit the files
+    or use "layerfs resolve", then commit; "layerfs conflicts" lists what is undecided, and --abort goes back.
     """
     record = inv.workspace
+    if abort:
+        return present_advance(abort_merge(inv.store, record, author_now(inv.context)), "restored")
     name = revision or record.branch or "main"
     target = resolve(inv.store, name, inv.at).commit
-    return present_advance(
-        update_workspace(inv.store, record, target, name, author_now(inv.context)), "updated"
-    )
+    bring_in = update_marked if mark else update_workspace
+    return present_advance(bring_in(inv.store, record, target, name, author_now(inv.context)), "updated")

@@ -54,6 +54,11 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
         lines.append(
             f"branch {record.branch} is gone: 'layerfs commit --as NAME' saves the work elsewhere\n".encode()
         )
+    if record.merging is not None:
+        theirs = short(record.merging)
+        lines.append(
+            f"in the middle of a merge with {theirs}: 'layerfs conflicts' lists what is undecided\n".encode()
+        )
     if status.ahead:
         lines.append(
             f"the branch is {counted(status.ahead, 'commit')} ahead: 'layerfs update' brings them in\n".encode()
@@ -68,6 +73,7 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
         "last": to_hex(record.last),
         "head": None if status.head is None else to_hex(status.head),
         "ahead": status.ahead,
+        "merging": None if record.merging is None else to_hex(record.merging),
         "changes": [change_data(change) for change in status.changes],
         "problems": problem_data(status.problems),
         "mounts": list(status.mounts),
@@ -133,6 +139,9 @@ def present_advance(done: Advanced, verb: str) -> Reply:
         "problems": problem_data(done.problems),
     }
     notes = (*note_lines(done.notes), *problem_notes(done.problems, "restored"))
+    if done.marked:
+        text = [b"the merge is open; decide these, then commit\n", *conflict_lines(done.conflicts)]
+        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
     if done.conflicts:
         text = [b"the states conflict; the workspace is as it was\n", *conflict_lines(done.conflicts)]
         return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))

@@ -43,6 +43,8 @@ class Advanced(NamedTuple):
     conflicts: tuple[Conflict, ...] = ()
     notes: tuple[Note, ...] = ()
     problems: tuple[Problem, ...] = ()
+    marked: bool = False
+    """Whether the conflicts were written into the files, for the merge to be decided there."""
 
 
 def update_workspace(
@@ -53,6 +55,11 @@ def update_workspace(
     The committed work is merged first: if the target has all of it the workspace simply moves there, else a merge commit
     joins both on the workspace's branch. Uncommitted changes are then carried over on top.
     """
+    if record.merging is not None:
+        raise Refused(
+            f"workspace {quote(record.name)} is in the middle of a merge",
+            "decide and commit, or 'layerfs update --abort'",
+        )
     names = MergeNames(record.name, target_name)
     with store.batch() as batch:
         reader = CommitReader(batch)
@@ -89,7 +96,7 @@ def update_workspace(
             )
         changes = tuple(diff_trees(batch, snapshot.root, wanted.root))
         batch.prepare()
-        restored = _apply(store, batch, record, changes, wanted.root)
+        restored = apply_to_workspace(store, batch, record, changes, wanted.root)
         _record_update(store, batch, record, merged, after, author)
     shown = tuple(change for change in changes if not is_only_time(change))
     return Advanced(
@@ -142,7 +149,7 @@ def restore_workspace(
             _refuse_loss(batch, last, snapshot.root, changes)
         batch.prepare()
         root = goal if not wanted_paths else snapshot.root
-        restored = _apply(store, batch, record, changes, root)
+        restored = apply_to_workspace(store, batch, record, changes, root)
     shown = tuple(change for change in changes if not is_only_time(change))
     return Advanced(record.name, record.last, record.last, shown, problems=tuple(restored.problems))
 
@@ -173,9 +180,10 @@ def _refuse_loss(source: ObjectSource, last: Entry, now: Entry, changes: tuple[C
         )
 
 
-def _apply(
+def apply_to_workspace(
     store: Store, source: ObjectSource, record: WorkspaceRecord, changes: tuple[Change, ...], root: Entry
 ) -> Restored:
+    """Make changes in a workspace's files, through the path where they are seen; ``root`` is what they lead to."""
     if not changes:
         return Restored()
     directory = os.open(

@@ -27,6 +27,14 @@ class Engine(Enum):
     SOURCE = "source"
 
 
+class OpenConflict(NamedTuple):
+    """A path of an open merge that is not decided yet: its kind, and where their side lies if it was put beside."""
+
+    path: bytes
+    kind: str
+    beside: bytes = b""
+
+
 class WorkspaceRecord(NamedTuple):
     """One workspace.
 
@@ -51,6 +59,10 @@ class WorkspaceRecord(NamedTuple):
     """Names of the cached layers that are its lowers, newest first."""
     userxattr: bool = False
     """Whether the overlay was made in a user namespace, so that its marks are ``user.overlay`` attributes."""
+    merging: CommitId | None = None
+    """The commit of an open merge (``update --mark``): the second parent of the commit that concludes it."""
+    conflicts: tuple[OpenConflict, ...] = ()
+    """What the open merge has left to decide."""
 
 
 def encode_record(record: WorkspaceRecord) -> bytes:
@@ -68,7 +80,10 @@ def encode_record(record: WorkspaceRecord) -> bytes:
     out.uint(len(record.layers))
     for layer in record.layers:
         out.text(layer)
-    return out.uint(record.userxattr).done()
+    out.uint(record.userxattr).data(record.merging or b"").uint(len(record.conflicts))
+    for conflict in record.conflicts:
+        out.data(conflict.path).text(conflict.kind).data(conflict.beside)
+    return out.done()
 
 
 def decode_record(payload: bytes) -> WorkspaceRecord:
@@ -89,6 +104,12 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
     boot_id, pid = reader.text(), reader.uint()
     layers = tuple(reader.text() for _ in range(reader.count()))
     userxattr = reader.uint()
+    merging = reader.data()
+    if len(merging) not in (0, ID_BYTES):
+        raise reader.fail("merge")
+    conflicts = tuple(
+        OpenConflict(reader.data(), reader.text(), reader.data()) for _ in range(reader.count(3))
+    )
     reader.end()
     return WorkspaceRecord(
         name,
@@ -104,6 +125,8 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
         pid,
         layers,
         bool(userxattr),
+        CommitId(ObjectId(merging)) if merging else None,
+        conflicts,
     )
 
 

@@ -23,6 +23,7 @@ from world import World
 
 SESSIONS = sorted(Path(__file__).resolve().parent.glob("*.txt"))
 _ID = re.compile(r"(?<![0-9a-zA-Z])(?:[0-9a-f]{64}|[0-9a-f]{12})(?![0-9a-zA-Z])")
+_STORED = re.compile(r"\b\d+(\.\d)? [KM]?i?B stored")
 _MARK = re.compile(r"\$ |! |\\|#|\[\d+\]$")
 
 
@@ -92,6 +93,7 @@ class Session:
 
     def _lines(self, raw: bytes) -> list[str]:
         text = raw.decode("utf-8", "backslashreplace").replace(str(self.world.root), "$WORLD").replace("\0", "\\0\n")
+        text = _STORED.sub("<size> stored", text)
         return _ID.sub(self._number, text).split("\n")[: -1 if text.endswith("\n") else None] if text else []
 
     def _number(self, match: re.Match[str]) -> str:

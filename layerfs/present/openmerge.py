@@ -1,0 +1,40 @@
+"""How an open merge is shown: what is still undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layerfs.errors import EXIT_NO, EXIT_OK
+from layerfs.ids import short, to_hex
+from layerfs.output import Reply
+from layerfs.present.names import show_path
+from layerfs.workspace.records import OpenConflict, WorkspaceRecord
+
+
+def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> Reply:
+    """Answer ``conflicts`` and ``resolve``."""
+    data = {
+        "workspace": record.name,
+        "merging": None if record.merging is None else to_hex(record.merging),
+        "undecided": [
+            {"path": one.path, "kind": one.kind, "beside": one.beside or None} for one in undecided
+        ],
+    }
+    if record.merging is None:
+        return Reply(data, b"no merge is open\n")
+    lines = [
+        one.kind.encode()
+        + b"\t"
+        + show_path(one.path)
+        + (b"\t(theirs: " + show_path(one.beside) + b")" if one.beside else b"")
+        + b"\n"
+        for one in undecided
+    ]
+    if not lines:
+        lines = [f"all decided: 'layerfs commit' concludes the merge of {short(record.merging)}\n".encode()]
+    return Reply(
+        data,
+        lines,
+        exit_code=EXIT_NO if undecided else EXIT_OK,
+        z=[one.kind.encode() + b" " + one.path + b"\0" for one in undecided],
+    )
