@@ -23,9 +23,15 @@ Sealing the open pack N, between two batches
   c. one SQLite transaction: N is sealed, its index rows go, M is open.
   After a crash before b the seal is done again; after b, M is found and c is done.
 
+Restarting (:meth:`Log.restart`, by a collection): the open pack is sealed as above, but M begins with a *restart*: moves
+  that say every pointer anew, so that no log pack before M is needed as a log any more. M is written whole before it gets
+  its name in step b, and step c applies the restart in its one transaction, which is synced: only then may packs that the
+  restart no longer names be removed. After a crash before b nothing has happened; after b, M is found and c is done; after
+  c, packs that nobody names are left, which the next sweep removes.
+
 Replay runs the same code for one missing move or for all of them: from the open pack and the length the database knows,
 apply whole batches; if the pack has an index go on with its successor. A rebuild starts with an empty database at the
-first log pack. Bytes beyond the last whole batch are a torn tail only if no whole move more than one step ahead lies
+newest log pack that begins with a restart, or else at the first. Bytes beyond the last whole batch are a torn tail only if no whole move more than one step ahead lies
 behind them: only the last batch can be unacknowledged, so anything else is damage and is reported, never cut off. A tail
 that holds one whole move is kept in ``tmp/`` before it is cut.
 """
@@ -33,16 +39,18 @@ that holds one whole move is kept in ``tmp/`` before it is cut.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs.atomicfile import Files
 from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
+from layerfs.ids import ObjectId
 from layerfs.metadb import MetaDb, PackRow
 from layerfs.objects import packs
 from layerfs.objects.frames import FrameObject, encode_frame, read_objects
 from layerfs.objects.kinds import Kind, object_id
-from layerfs.objects.moves import Move, decode_move, encode_move
+from layerfs.objects.moves import Kept, Move, PackKept, Restart, decode_move, encode_move
 from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
 from layerfs.refs import apply_move
 
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
     from layerfs.objects.batch import Group
 
 SEAL_BYTES = 32 * 1024 * 1024
+RESTART_BYTES = 4 * 1024 * 1024
 LOG_TEMPORARY = b".log-new"
 TORN_PREFIX = b"torn-"
 
@@ -116,8 +125,7 @@ class Log:
                 start += length
             parts.append(group.frame)
             offset += len(group.frame)
-        payload = encode_move(move)
-        parts.append(encode_frame([(Kind.MOVE, object_id(Kind.MOVE, payload), payload)], None))
+        parts.append(encode_frame([_move_row(move)], None))
         data = b"".join(parts)
         end = state.open_length + len(data)
         try:
@@ -125,7 +133,7 @@ class Log:
             self._files.sync(descriptor)
             with db.transaction():
                 db.add_open(rows)
-                apply_move(db, move)
+                apply_move(db, move, state.open_pack)
                 db.set_state(move.sequence, state.open_pack, end)
         except BaseException:
             self._take_back(db, descriptor, state.open_length, move.sequence)
@@ -146,21 +154,60 @@ class Log:
 
     def seal(self, db: MetaDb) -> None:
         """Make the open pack a sealed one and start the next."""
+        self._write_index(db)
         state = db.state()
-        descriptor = self._descriptor(state.open_pack)
+        self._switch(db, self._new_pack(state.sequence + 1, state.open_pack))
+
+    def restart(self, db: MetaDb, kept: Iterable[Kept], actor: str, time_ns: int) -> int:
+        """Make ``kept`` the whole state, in a new log pack that needs none before it; return the last sequence.
+
+        The open pack is sealed and belongs to the store as long as objects lie in it; the caller names all other packs.
+        """
+        if self._poisoned:
+            raise StoreIoFailed("an earlier write to this store failed", "open it again")
+        state = db.state()
+        own = [PackKept(packs.pack_name(state.open_pack), packs.LOG, state.sequence)] if db.has_open() else []
+        parts = list(_split((*own, *kept)))
+        moves = [
+            Move(state.sequence + 1 + number, time_ns, actor, (Restart(len(parts)), *ops) if not number else ops)
+            for number, ops in enumerate(parts)
+        ]
+        data = b"".join(encode_frame([_move_row(move)], None) for move in moves)
+        self._write_index(db)
+        self._switch(db, self._new_pack(state.sequence + 1, state.open_pack, data))
+        return moves[-1].sequence
+
+    def _write_index(self, db: MetaDb) -> None:
+        state = db.state()
         builder = IndexBuilder()
         for row in db.open_rows():
             builder.add(row.prefix, row[1:])
         self._files.replace(self._packs_fd, packs.index_file(state.open_pack), builder.encode(state.open_length))
-        self._files.sync(descriptor)
-        self._switch(db, self._new_pack(state.sequence + 1, state.open_pack))
+        self._files.sync(self._descriptor(state.open_pack))
 
     def _switch(self, db: MetaDb, successor: int) -> None:
-        with db.transaction():
+        restart = self._read_restart(successor)
+        with db.transaction(sync=bool(restart)):
             state = db.state()
             db.add_pack(PackRow(state.open_pack, packs.LOG, state.sequence))
             db.clear_open()
-            db.set_state(state.sequence, successor, packs.HEADER_BYTES)
+            sequence, end = state.sequence, packs.HEADER_BYTES
+            for batch in restart:
+                if batch.move.sequence != sequence + 1:
+                    raise StoreDamaged(f"pack {packs.pack_name(successor)} holds move {batch.move.sequence} out of order")
+                apply_move(db, batch.move, successor)
+                sequence, end = batch.move.sequence, batch.end
+            db.set_state(sequence, successor, end)
+
+    def _read_restart(self, number: int) -> list[LoggedBatch]:
+        """Return the moves of the restart that a log pack begins with; none for one that just goes on."""
+        descriptor = self._files.open(self._packs_fd, packs.pack_file(number))
+        try:
+            if not packs.read_header(descriptor).flags & packs.RESTARTS:
+                return []
+            return read_restart(descriptor, number)
+        finally:
+            os.close(descriptor)
 
     def recover(self, db: MetaDb) -> int:
         """Apply every whole batch the database does not know, cut off a torn tail, finish a seal; return the moves."""
@@ -195,7 +242,7 @@ class Log:
                 raise StoreDamaged(f"pack {name} holds move {batch.move.sequence} out of order at {end}")
             with db.transaction():
                 db.add_open(batch.rows)
-                apply_move(db, batch.move)
+                apply_move(db, batch.move, state.open_pack)
                 db.set_state(batch.move.sequence, state.open_pack, batch.end)
             applied += 1
             end = batch.end
@@ -247,20 +294,24 @@ class Log:
             raise StoreDamaged(f"pack {packs.pack_name(number)} has two successors")
         return found[0] if found else None
 
-    def _new_pack(self, first_sequence: int, previous: int) -> int:
+    def _new_pack(self, first_sequence: int, previous: int, restart: bytes = b"") -> int:
         descriptor = self._files.create(self._packs_fd, LOG_TEMPORARY, exclusive=False)
         try:
             self._files.truncate(descriptor, 0)
             number = max((number for number in _numbers(self._packs_fd)), default=0) + 1
             while True:
-                header = packs.PackHeader(packs.LOG, self._store_id, number, first_sequence, previous)
-                self._files.write(descriptor, packs.encode_header(header), 0)
+                flags = packs.RESTARTS if restart else 0
+                header = packs.PackHeader(packs.LOG, self._store_id, number, first_sequence, previous, flags)
+                self._files.write(descriptor, packs.encode_header(header) + restart, 0)
                 self._files.sync(descriptor)
                 try:
                     self._files.rename_new(self._packs_fd, LOG_TEMPORARY, packs.pack_file(number))
                     break
                 except FileExistsError:
                     number += 1
+        except NoSpace:
+            self._files.remove(self._packs_fd, LOG_TEMPORARY)
+            raise
         finally:
             os.close(descriptor)
         self._files.sync_directory(self._packs_fd)
@@ -306,6 +357,35 @@ def read_moves(descriptor: int, length: int) -> Iterator[tuple[int, Move]]:
         yield batch.end, batch.move
 
 
+def read_restart(descriptor: int, number: int) -> list[LoggedBatch]:
+    """Return the moves of the restart that an open log pack begins with; raise StoreDamaged unless all are there."""
+    found = _batches(descriptor, packs.HEADER_BYTES, os.fstat(descriptor).st_size)
+    first = next(found, None)
+    if first is not None and first.move.ops and isinstance(first.move.ops[0], Restart):
+        restart = [first, *islice(found, first.move.ops[0].parts - 1)]
+        if len(restart) == first.move.ops[0].parts:
+            return restart
+    raise StoreDamaged(f"pack {packs.pack_name(number)} does not begin with the restart it promises")
+
+
+def _split(kept: Iterable[Kept]) -> Iterator[tuple[Kept, ...]]:
+    """Yield what a restart says in pieces that each fit one move with much room to spare; at least one."""
+    part: list[Kept] = []
+    size = 0
+    for op in kept:
+        size += 64 + sum(len(field) for field in op if isinstance(field, str | bytes))
+        if part and size > RESTART_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(op)
+    yield tuple(part)
+
+
+def _move_row(move: Move) -> tuple[int, ObjectId, bytes]:
+    payload = encode_move(move)
+    return Kind.MOVE, object_id(Kind.MOVE, payload), payload
+
+
 def _moves(found: packs.ScannedFrame) -> list[Move]:
     """Return the move a frame holds: a move frame is stored as is and holds nothing else."""
     rows = read_objects(found.frame, found.head)
@@ -345,12 +425,15 @@ def log_packs(files: Files, packs_fd: int) -> Iterator[tuple[int, packs.PackHead
             yield number, header
 
 
-def first_log_pack(files: Files, packs_fd: int) -> int:
-    """Return the pack with which the log begins."""
-    found = [number for number, header in log_packs(files, packs_fd) if header.first_sequence == 1]
-    if len(found) != 1:
+def first_log_pack(files: Files, packs_fd: int) -> tuple[int, int]:
+    """Return the pack with which a replay of everything begins, and the sequence of its first move."""
+    found = [(header.first_sequence, number, header.flags) for number, header in log_packs(files, packs_fd)]
+    restarts = [row for row in found if row[2] & packs.RESTARTS]
+    begins = restarts or [row for row in found if row[0] == 1]
+    if not begins or (not restarts and len(begins) != 1):
         raise StoreDamaged("the first log pack is missing or there are several")
-    return found[0]
+    sequence, number, _ = max(begins)
+    return number, sequence
 
 
 def _numbers(packs_fd: int) -> list[int]:

@@ -21,7 +21,7 @@ from layerfs.errors import Busy, LayerfsError, NoSpace, StoreDamaged, StoreIoFai
 from layerfs.ids import CommitId, LayerId, ObjectId
 
 DATABASE_FILE = b"meta.db"
-USER_VERSION = 1
+USER_VERSION = 2
 BUSY_MILLISECONDS = 10_000
 
 SCHEMA = """
@@ -30,7 +30,8 @@ CREATE TABLE state (              -- one row: how far the log of moves is applie
   store_id BLOB NOT NULL,         -- the store's 16-byte id, equal to the format file's
   sequence INTEGER NOT NULL,      -- sequence of the last applied move, 0 for none
   open_pack INTEGER NOT NULL,     -- number of the log pack that is appended to
-  open_length INTEGER NOT NULL    -- its length after the last applied move; bytes beyond are not yet true
+  open_length INTEGER NOT NULL,   -- its length after the last applied move; bytes beyond are not yet true
+  base INTEGER NOT NULL           -- log pack with which a replay of everything begins; none before it is needed
 );
 CREATE TABLE packs (              -- sealed packs that belong to the store; the open pack is not among them
   number INTEGER PRIMARY KEY,     -- number in the file name
@@ -92,6 +93,7 @@ class State(NamedTuple):
     sequence: int
     open_pack: int
     open_length: int
+    base: int
 
 
 class PackRow(NamedTuple):
@@ -184,6 +186,7 @@ class MetaDb:
     """An open connection. Safe to share between threads: every call is one statement under SQLite's own mutex."""
 
     def __init__(self, path: bytes, durable: bool = True) -> None:
+        self._durable = durable
         with _mapped():
             self._db = sqlite3.connect(
                 path, timeout=BUSY_MILLISECONDS / 1000, isolation_level=None, check_same_thread=False
@@ -197,7 +200,7 @@ class MetaDb:
         with _mapped():
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.executescript("BEGIN IMMEDIATE;" + SCHEMA)
-            self._db.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?)", state)
+            self._db.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?, ?)", state)
             self._db.execute(f"PRAGMA user_version={USER_VERSION}")
             self._db.execute("COMMIT")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -238,9 +241,15 @@ class MetaDb:
             return self._db.execute(statement, values).rowcount
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All writes of the body or none; they are visible to other processes when the block ends."""
+    def transaction(self, sync: bool = False) -> Iterator[None]:
+        """All writes of the body or none; they are visible to other processes when the block ends.
+
+        With ``sync`` they, and all before them, survive a power loss too: needed before packs that they no longer name
+        are removed.
+        """
         with _mapped():
+            if sync and self._durable:
+                self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -251,6 +260,10 @@ class MetaDb:
                 with _mapped():
                     self._db.execute("ROLLBACK")
             raise
+        finally:
+            if sync and self._durable:
+                with _mapped():
+                    self._db.execute("PRAGMA synchronous=NORMAL")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -278,7 +291,7 @@ class MetaDb:
 
     def state(self) -> State:
         """Return how far the log is applied."""
-        row = self._one("SELECT store_id, sequence, open_pack, open_length FROM state")
+        row = self._one("SELECT store_id, sequence, open_pack, open_length, base FROM state")
         if row is None:
             raise StoreDamaged("store's database has no state", "'layerfs fsck --repair' rebuilds it")
         return State(*row)
@@ -286,6 +299,12 @@ class MetaDb:
     def set_state(self, sequence: int, open_pack: int, open_length: int) -> None:
         """Record how far the log is applied (in the transaction that applied it)."""
         self._run("UPDATE state SET sequence=?, open_pack=?, open_length=?", (sequence, open_pack, open_length))
+
+    def restart(self, base: int) -> None:
+        """Forget every pointer: a restart that begins log pack ``base`` says them anew, in the same transaction."""
+        for table in ("packs", "refs", "layers", "reflog", "workspaces"):
+            self._run(f"DELETE FROM {table}")
+        self._run("UPDATE state SET base=?", (base,))
 
     def packs(self) -> list[PackRow]:
         """Return the sealed packs in number order."""
@@ -315,6 +334,10 @@ class MetaDb:
         )
         return [(row[0], OpenRow(*row[1:])) for row in rows]
 
+    def has_open(self) -> bool:
+        """Return whether objects lie in the open pack."""
+        return self._one("SELECT 1 FROM open_objects LIMIT 1") is not None
+
     def open_rows(self) -> list[OpenRow]:
         """Return the whole index of the open pack, in file order."""
         statement = "SELECT prefix, frame, start, length, kind FROM open_objects ORDER BY frame, start"
@@ -341,6 +364,14 @@ class MetaDb:
         statement = "SELECT name, target FROM refs WHERE name >= ? AND name < ? ORDER BY name"
         rows = self._all(statement, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
         return [(name, CommitId(ObjectId(target))) for name, target in rows]
+
+    def keep_ref(self, name: str, target: CommitId) -> None:
+        """Set a ref as a restart says it; its reflog is said separately."""
+        self._run("INSERT INTO refs VALUES (?, ?)", (name, target))
+
+    def keep_reflog(self, row: ReflogRow) -> None:
+        """Set a line of the reflog as a restart says it."""
+        self._run("INSERT INTO reflog VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def set_ref(self, row: ReflogRow) -> None:
         """Set, make or delete a ref and write its reflog."""
@@ -384,6 +415,11 @@ class MetaDb:
             return None
         row = self._one("SELECT record FROM workspaces WHERE name=?", (name,))
         return None if row is None else bytes(row[0])
+
+    def workspace_rows(self) -> list[tuple[str, bytes, int]]:
+        """Return all workspaces with the move that put each."""
+        rows = self._all("SELECT name, record, sequence FROM workspaces ORDER BY name")
+        return [(name, bytes(record), sequence) for name, record, sequence in rows]
 
     def workspaces(self) -> list[tuple[str, bytes]]:
         """Return all workspace records by name."""

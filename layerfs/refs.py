@@ -19,7 +19,22 @@ from typing import NamedTuple
 from layerfs.errors import ExpectationFailed, NotFound, StoreDamaged, UsageError, quote
 from layerfs.ids import CommitId, LayerId, short
 from layerfs.metadb import LayerRow, MetaDb, PackRow, ReflogRow
-from layerfs.objects.moves import LayerAdd, Move, Op, PackAdd, PackDrop, RefSet, WorkspaceDrop, WorkspacePut
+from layerfs.objects.moves import (
+    LayerAdd,
+    LayerKept,
+    Move,
+    Op,
+    PackAdd,
+    PackDrop,
+    PackKept,
+    RefKept,
+    ReflogKept,
+    RefSet,
+    Restart,
+    WorkspaceDrop,
+    WorkspaceKept,
+    WorkspacePut,
+)
 from layerfs.objects.packs import BULK, pack_number
 
 HEADS = "refs/heads/"
@@ -192,8 +207,8 @@ def check_ref_names(ops: Iterable[Op]) -> None:
                 raise UsageError(f"not a branch or tag: {quote(op.name)}")
 
 
-def apply_move(db: MetaDb, move: Move) -> None:
-    """Make a move's operations true in the database, inside the caller's transaction.
+def apply_move(db: MetaDb, move: Move, pack: int) -> None:
+    """Make the operations of a move in log pack ``pack`` true in the database, inside the caller's transaction.
 
     Live commits and replay run this same function. A live move was checked before it was written; a replayed one is
     checked here, so that a log that does not fit together is found instead of believed.
@@ -216,6 +231,18 @@ def apply_move(db: MetaDb, move: Move) -> None:
                 db.put_workspace(name, record, move.sequence)
             case WorkspaceDrop(name):
                 db.drop_workspace(name)
+            case Restart():
+                db.restart(pack)
+            case PackKept(name, role, at):
+                db.add_pack(PackRow(pack_number(name), role, at))
+            case RefKept(name, target):
+                db.keep_ref(name, target)
+            case LayerKept(number, layer, commit, at):
+                db.add_layer(LayerRow(number, layer, commit, at))
+            case ReflogKept():
+                db.keep_reflog(ReflogRow(*op))
+            case WorkspaceKept(name, record, at):
+                db.put_workspace(name, record, at)
 
 
 def _shown(commit: CommitId | None) -> str:

@@ -12,7 +12,7 @@ Names in the directory, all 0700 or 0600: ``format``, ``lane.lock``, ``gate.lock
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +35,7 @@ from layerfs.metadb import DATABASE_FILE, MetaDb, State
 from layerfs.objects import packs
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.kinds import Kind
-from layerfs.objects.moves import LayerAdd, Move, Op, PackAdd, RefSet
+from layerfs.objects.moves import Kept, LayerAdd, Move, Op, PackAdd, RefSet
 from layerfs.refs import Refs, check_ops, check_ref_names
 from layerfs.storeformat import DURABLE, StoreFormat
 
@@ -65,6 +65,10 @@ class Lane:
         None when only pointers move; it cannot be used again afterwards.
         """
         return self._store._apply(batch, ops, actor, time_ns)
+
+    def restart(self, kept: Iterable[Kept], actor: str = "") -> int:
+        """Make ``kept`` the whole state, durably, and remove the packs that it does not name; return the sequence."""
+        return self._store._restart(kept, actor)
 
 
 class Store:
@@ -123,7 +127,7 @@ class Store:
             raise
         try:
             number = self._log.start()
-            self._make_database(State(fmt.store_id, 0, number, packs.HEADER_BYTES)).close()
+            self._make_database(State(fmt.store_id, 0, number, packs.HEADER_BYTES, number)).close()
             files.replace(root_fd, storeformat.FORMAT_FILE, storeformat.encode_format(fmt))
             _sync_parent(files, path)
             self._attach()
@@ -236,11 +240,12 @@ class Store:
         try:
             name = b".rebuild.db"
             _remove_database(self.files, self._root_fd, name)
-            first = first_log_pack(self.files, self._packs_fd)
-            fresh = self._make_database(State(self.format.store_id, 0, first, packs.HEADER_BYTES), name)
+            first, sequence = first_log_pack(self.files, self._packs_fd)
+            state = State(self.format.store_id, sequence - 1, first, packs.HEADER_BYTES, first)
+            fresh = self._make_database(state, name)
             try:
                 self._log.recover(fresh)
-                replayed = fresh.state().sequence
+                replayed = fresh.state().sequence - sequence + 1
             finally:
                 fresh.close()
             self._detach()
@@ -260,8 +265,9 @@ class Store:
     def _sweep(self) -> list[bytes]:
         from layerfs.objects.bulk import sweep
 
-        registered = {row.number for row in self.db.packs()} | {self.db.state().open_pack}
-        return sweep(self.files, self._packs_fd, registered)
+        state = self.db.state()
+        registered = {row.number for row in self.db.packs()} | {state.open_pack, state.base}
+        return sweep(self.files, self._packs_fd, registered, state.base)
 
     def _apply(self, batch: Batch | None, ops: Sequence[Op], actor: str, time_ns: int | None) -> int:
         if not self._lane.held:
@@ -281,6 +287,14 @@ class Store:
         self._take_notes()
         if prepared is not None and prepared.bulk is not None:
             self._sweep()
+        return sequence
+
+    def _restart(self, kept: Iterable[Kept], actor: str) -> int:
+        if not self._lane.held:
+            raise RuntimeError("a restart is made outside the lane")
+        sequence = self._log.restart(self.db, kept, actor, self._clock())
+        self.objects.refresh()
+        self._sweep()
         return sequence
 
     def _check_targets(self, batch: Batch | None, ops: Sequence[Op]) -> None:

@@ -97,13 +97,15 @@ def publish(files: Files, packs_fd: int, name: bytes) -> int:
             return number
 
 
-def sweep(files: Files, packs_fd: int, registered: set[int]) -> list[bytes]:
-    """Remove what dead writers left in ``packs/``: unfinished packs, and bulk packs that no move registered.
+def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[bytes]:
+    """Remove what dead writers left in ``packs/``: unfinished packs, bulk packs that no move registered, and log packs
+    from before log pack ``base``, with which a replay begins, that no move keeps.
 
     Called inside the lane with the numbers that the database knows, the open pack included; a file whose writer lives
     is locked and stays. Returns the names removed.
     """
     removed: list[bytes] = []
+    base_sequence = _first_sequence(files, packs_fd, base)
     for entry in sorted(os.listdir(packs_fd)):
         name = os.fsencode(entry)
         number = packs.file_number(name)
@@ -116,7 +118,7 @@ def sweep(files: Files, packs_fd: int, registered: set[int]) -> list[bytes]:
         try:
             if not lock_file(descriptor, wait=False):
                 continue
-            if number and not _is_bulk(descriptor):
+            if number and not _is_superfluous(descriptor, base_sequence):
                 continue
             if name.startswith(TEMPORARY_INDEX) and _has_live_pack(files, packs_fd, name):
                 continue
@@ -129,12 +131,26 @@ def sweep(files: Files, packs_fd: int, registered: set[int]) -> list[bytes]:
     return removed
 
 
-def _is_bulk(descriptor: int) -> bool:
-    """Whether this is certainly a bulk pack: a log pack, or a damaged one, is never swept."""
+def _is_superfluous(descriptor: int, base_sequence: int) -> bool:
+    """Whether this is certainly a bulk pack or a log pack from before the base: any other, or a damaged one, stays."""
     try:
-        return packs.read_header(descriptor).role == packs.BULK
+        header = packs.read_header(descriptor)
     except StoreDamaged:
         return False
+    return header.role == packs.BULK or header.first_sequence < base_sequence
+
+
+def _first_sequence(files: Files, packs_fd: int, base: int) -> int:
+    try:
+        descriptor = files.open(packs_fd, packs.pack_file(base))
+    except FileNotFoundError:
+        return 0
+    try:
+        return packs.read_header(descriptor).first_sequence
+    except StoreDamaged:
+        return 0
+    finally:
+        os.close(descriptor)
 
 
 def _has_live_pack(files: Files, packs_fd: int, index_name: bytes) -> bool:

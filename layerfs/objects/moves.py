@@ -3,6 +3,9 @@
 Every batch of objects appended to a store ends with one move, which says what the batch made true: refs set, layers
 added, packs registered, workspaces recorded. The packs are therefore a complete log: replaying all moves in order gives
 back every pointer, and that is how a lost or older database is brought up to date (``store``).
+
+A *restart* is one or more moves at the beginning of a log pack that say the whole state anew, so that nothing before them
+is needed any more: the first holds :class:`Restart`, and all of them hold the ``…Kept`` operations only.
 """
 
 from __future__ import annotations
@@ -58,7 +61,59 @@ class WorkspaceDrop(NamedTuple):
     name: str
 
 
-Op = RefSet | LayerAdd | PackAdd | PackDrop | WorkspacePut | WorkspaceDrop
+class Restart(NamedTuple):
+    """Everything said before is void; this move and the next ``parts - 1`` say what is true now."""
+
+    parts: int
+
+
+class PackKept(NamedTuple):
+    """A sealed pack belongs to the store; ``role`` and ``sequence`` as in the database."""
+
+    name: str
+    role: int
+    sequence: int
+
+
+class RefKept(NamedTuple):
+    """A ref points at a commit."""
+
+    name: str
+    target: CommitId
+
+
+class LayerKept(NamedTuple):
+    """Layer ``number`` of main, added by move ``sequence``."""
+
+    number: int
+    layer: LayerId
+    commit: CommitId
+    sequence: int
+
+
+class ReflogKept(NamedTuple):
+    """A line of the reflog, as it was written."""
+
+    name: str
+    sequence: int
+    position: int
+    old: CommitId | None
+    new: CommitId | None
+    actor: str
+    time_ns: int
+    why: str
+
+
+class WorkspaceKept(NamedTuple):
+    """A workspace's record, put by move ``sequence``."""
+
+    name: str
+    record: bytes
+    sequence: int
+
+
+Kept = PackKept | RefKept | LayerKept | ReflogKept | WorkspaceKept
+Op = RefSet | LayerAdd | PackAdd | PackDrop | WorkspacePut | WorkspaceDrop | Restart | Kept
 
 _NUMBERS: dict[type, int] = {
     RefSet: 1,
@@ -67,6 +122,12 @@ _NUMBERS: dict[type, int] = {
     PackDrop: 4,
     WorkspacePut: 5,
     WorkspaceDrop: 6,
+    Restart: 7,
+    PackKept: 8,
+    RefKept: 9,
+    LayerKept: 10,
+    ReflogKept: 11,
+    WorkspaceKept: 12,
 }
 
 
@@ -93,6 +154,19 @@ def encode_move(move: Move) -> bytes:
                 out.text(name)
             case WorkspacePut(name, record):
                 out.text(name).data(record)
+            case Restart(parts):
+                out.uint(parts)
+            case PackKept(name, role, at):
+                out.text(name).uint(role).uint(at)
+            case RefKept(name, target):
+                out.text(name).raw(target)
+            case LayerKept(number, layer, commit, at):
+                out.uint(number).raw(layer).raw(commit).uint(at)
+            case ReflogKept(name, at, position, old, new, actor, time_ns, why):
+                out.text(name).uint(at).uint(position).data(old or b"").data(new or b"")
+                out.text(actor).sint(time_ns).text(why)
+            case WorkspaceKept(name, record, at):
+                out.text(name).data(record).uint(at)
     return out.done()
 
 
@@ -126,6 +200,21 @@ def _decode_op(reader: Reader) -> Op:
             return WorkspacePut(reader.text(), reader.data())
         case 6:
             return WorkspaceDrop(reader.text())
+        case 7:
+            return Restart(reader.uint())
+        case 8:
+            return PackKept(reader.text(), reader.uint(), reader.uint())
+        case 9:
+            return RefKept(reader.text(), CommitId(ObjectId(reader.raw(ID_BYTES))))
+        case 10:
+            layer = reader.uint(), reader.raw(ID_BYTES), reader.raw(ID_BYTES), reader.uint()
+            return LayerKept(layer[0], LayerId(ObjectId(layer[1])), CommitId(ObjectId(layer[2])), layer[3])
+        case 11:
+            name, at, position = reader.text(), reader.uint(), reader.uint()
+            old, new = _commit(reader), _commit(reader)
+            return ReflogKept(name, at, position, old, new, reader.text(), reader.sint(), reader.text())
+        case 12:
+            return WorkspaceKept(reader.text(), reader.data(), reader.uint())
         case number:
             raise reader.fail(f"unknown operation {number}")
 

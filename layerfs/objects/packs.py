@@ -1,7 +1,8 @@
 """Pack files: a header followed by frames, read in order or at an offset.
 
 A pack is a *log* pack, to which batches ending in a move are appended, or a *bulk* pack, written at once outside the
-lane. Log packs form a chain: each names its predecessor and the sequence of its first move. Owns the header and the
+lane. Log packs form a chain: each names its predecessor and the sequence of its first move; one that begins with a
+restart can be read without any before it. Owns the header and the
 sequential scan that tells whole frames from a torn tail; the bytes of a frame are in ``frames``, the index in
 ``packindex``, and which packs belong to a store is in ``metadb``.
 
@@ -9,7 +10,7 @@ sequential scan that tells whole frames from a torn tail; the bytes of a frame a
 magic            8      ``LFPACK1\\n``
 version          u16    1
 role             u16    1 log, 2 bulk
-reserved         u32    0
+flags            u32    log packs: 1 when it begins with a restart, which says the whole state anew; else 0
 store id         16     of the store that wrote it
 number           u64    log packs: number in the file's name; bulk packs: 0, the name is chosen last
 first sequence   u64    log packs: sequence of the first move in it; bulk packs: 0
@@ -35,6 +36,7 @@ MAGIC = b"LFPACK1\n"
 VERSION = 1
 LOG = 1
 BULK = 2
+RESTARTS = 1
 HEADER = Struct("<8sHHI16sQQQ")
 CHECKSUM = Struct("<Q")
 HEADER_BYTES = HEADER.size + CHECKSUM.size
@@ -52,6 +54,7 @@ class PackHeader(NamedTuple):
     number: int = 0
     first_sequence: int = 0
     previous: int = 0
+    flags: int = 0
 
 
 class ScannedFrame(NamedTuple):
@@ -100,7 +103,14 @@ def file_number(name: bytes) -> int | None:
 def encode_header(header: PackHeader) -> bytes:
     """Return the first bytes of a pack."""
     body = HEADER.pack(
-        MAGIC, VERSION, header.role, 0, header.store_id, header.number, header.first_sequence, header.previous
+        MAGIC,
+        VERSION,
+        header.role,
+        header.flags,
+        header.store_id,
+        header.number,
+        header.first_sequence,
+        header.previous,
     )
     return body + CHECKSUM.pack(xxh3_64_intdigest(body))
 
@@ -109,12 +119,12 @@ def decode_header(data: bytes) -> PackHeader:
     """Decode the first bytes of a pack; raise StoreDamaged when they are anything else."""
     if len(data) < HEADER_BYTES:
         raise StoreDamaged("pack header is cut short")
-    magic, version, role, reserved, store_id, number, first, previous = HEADER.unpack_from(data)
+    magic, version, role, flags, store_id, number, first, previous = HEADER.unpack_from(data)
     if magic != MAGIC or xxh3_64_intdigest(data[: HEADER.size]) != CHECKSUM.unpack_from(data, HEADER.size)[0]:
         raise StoreDamaged("pack header does not verify")
-    if version != VERSION or role not in (LOG, BULK) or reserved:
+    if version != VERSION or role not in (LOG, BULK) or flags & ~RESTARTS or (flags and role != LOG):
         raise StoreDamaged(f"pack version {version} is not known to this layerfs")
-    return PackHeader(role, store_id, number, first, previous)
+    return PackHeader(role, store_id, number, first, previous, flags)
 
 
 def read_header(descriptor: int) -> PackHeader:
