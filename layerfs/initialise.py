@@ -191,7 +191,7 @@ def _capture_first(
             ops = first_ops(source, commit, layer, author)
             with store.lane() as lane:
                 lane.apply(batch, ops, author.name, author.time_ns)
-            save_cache(cache_file(store, SOURCE), captured.cache)
+            save_cache(cache_file(store, SOURCE), captured.cache, store.files.owner)
             stats = batch.stats
     finally:
         os.close(directory)

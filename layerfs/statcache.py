@@ -13,9 +13,11 @@ A capture may pass a damaged cache on; correctness never depends on it having be
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import xxhash
@@ -132,11 +134,29 @@ def load_cache(path: bytes) -> StatCache:
         return StatCache()
 
 
-def save_cache(path: bytes, cache: StatCache) -> None:
-    """Write a cache file in place of an older one; not synced, since losing it costs only time."""
+def save_cache(path: bytes, cache: StatCache, owner: tuple[int, int] | None = None) -> None:
+    """Write a cache file in place of an older one; see :func:`write_cache`."""
+    write_cache(path, encode_cache(cache), owner)
+
+
+def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None) -> None:
+    """Put a cache's bytes in place of the older ones, for the store's owner; not synced, since losing it costs only time.
+
+    For the same reason a full or failing disk is no error here: what the cache belongs to is recorded already.
+    """
     temporary = path + b".new"
-    with open(
-        temporary, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)
-    ) as file:
-        file.write(encode_cache(cache))
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb", opener=_open_private) as file:
+            if owner is not None:
+                os.fchown(file.fileno(), *owner)
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)

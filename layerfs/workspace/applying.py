@@ -1,8 +1,8 @@
 """Applying: the mark on a workspace whose files are being changed, and clearing away what a killed change left.
 
 A changed file is written under a temporary name and renamed. A process that dies in between leaves that name, and the
-next commit would take it for work. So a mark in the store says which process is at it, held with a kernel lock; a mark that
-nobody holds makes the next look at the workspace remove that process's temporary names first.
+next commit would take it for work. So a mark in the store says which process is at it, held with a kernel lock; a mark
+that nobody holds makes the next look at the workspace remove that process's temporary names first.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def applying(store: Store, record: WorkspaceRecord) -> Iterator[None]:
             raise Busy(
                 f"the files of workspace {quote(record.name)} are being changed by another process"
             ) from None
+        if store.files.owner is not None:
+            os.fchown(fd, *store.files.owner)
         os.pwrite(fd, b"%-20d" % os.getpid(), 0)
         yield
         os.unlink(path)

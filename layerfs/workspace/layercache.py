@@ -288,6 +288,8 @@ def _making(store: Store, root_id: bytes) -> Iterator[None]:
     path = os.path.join(store.path, CACHE, root_id.hex()[:24].encode("ascii") + b".lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
+        if store.files.owner is not None:
+            os.fchown(fd, *store.files.owner)
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:

@@ -31,7 +31,7 @@ from layerfs.objects.environment import Change, diff_trees, edit_paths, split
 from layerfs.objects.source import ObjectSource, ObjectStore
 from layerfs.progress import SILENT, Progress
 from layerfs.settings import Settings
-from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache
+from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
 from layerfs.store import Store
 from layerfs.workspace.applying import clear_remains
 from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
@@ -103,7 +103,7 @@ def _directory(
 
 
 def _keep(store: Store, name: str, cache: StatCache) -> None:
-    save_cache(cache_file(store, name), cache)
+    save_cache(cache_file(store, name), cache, store.files.owner)
 
 
 def _own_places(store: Store, record: WorkspaceRecord) -> list[bytes]:
@@ -144,16 +144,9 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
     root = edit_paths(objects, base, settled.edits())
 
     def keep() -> None:
-        temporary = cache_path + b".new"
-        with open(temporary, "wb", opener=_private) as file:
-            file.write(settled.cache().encode())
-        os.replace(temporary, cache_path)
+        write_cache(cache_path, settled.cache().encode(), store.files.owner)
 
     return Snapshot(root, [], [], len(pending), keep)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
