@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from layerfs.capture import Problem
 from layerfs.errors import NotFound, UsageError
 from layerfs.history import CommitReader
 from layerfs.objects.entry import Entry
@@ -21,11 +22,12 @@ from layerfs.workspace.records import WorkspaceRecord
 
 
 class Sides(NamedTuple):
-    """Two states and where their objects are read."""
+    """Two states, where their objects are read, and what could not be read of a workspace."""
 
     source: ObjectSource
     old: Entry
     new: Entry
+    problems: tuple[Problem, ...] = ()
 
 
 def open_sides(
@@ -51,4 +53,5 @@ def open_sides(
     from layerfs.workspace.snapshot import take_snapshot
 
     batch = resources.enter_context(store.batch())
-    return Sides(batch, base, take_snapshot(store, batch, workspace).root)
+    snapshot = take_snapshot(store, batch, workspace)
+    return Sides(batch, base, snapshot.root, tuple(snapshot.problems))

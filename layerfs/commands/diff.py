@@ -12,6 +12,7 @@ from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.patch import present_names, present_patch, present_stat
+from layerfs.present.problems import with_problems
 
 
 def command(
@@ -34,8 +35,10 @@ def command(
     revisions, paths = inv.split_words(words)
     if stat and names:
         raise UsageError("--stat and --name-status exclude each other")
-    sides = open_sides(inv.store, revisions, inv.find_workspace(), inv.open_resources)
+    source, old, new, problems = open_sides(inv.store, revisions, inv.find_workspace(), inv.open_resources)
     if names:
-        return present_names(list_changes(*sides, paths, times), exit_code)
-    diffs = diff_states(*sides, paths, times)
-    return present_stat(diffs, inv.context.columns, exit_code) if stat else present_patch(diffs, exit_code)
+        reply = present_names(list_changes(source, old, new, paths, times), exit_code)
+    else:
+        diffs = diff_states(source, old, new, paths, times)
+        reply = present_stat(diffs, inv.context.columns, exit_code) if stat else present_patch(diffs, exit_code)
+    return with_problems(reply, problems, "readable")

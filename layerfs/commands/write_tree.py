@@ -28,4 +28,4 @@ def command(
         written = write_tree(
             inv.store, inv.context.absolute(directory), exclude or (), inv.context.author(), progress
         )
-    return present_written(written.root, written.files, written.size, written.problems, written.mounts)
+    return present_written(written)

@@ -7,6 +7,7 @@ from typing import Any
 
 from layerfs.capture import Problem
 from layerfs.errors import EXIT_INCOMPLETE, EXIT_OK, quote
+from layerfs.output import Reply
 from layerfs.present.quantities import counted
 
 SHOWN = 50
@@ -31,3 +32,14 @@ def problem_data(problems: Iterable[Problem]) -> list[Mapping[str, Any]]:
 def exit_code(problems: Sequence[Problem]) -> int:
     """Return 3 when anything is listed: done, but not faithfully."""
     return EXIT_INCOMPLETE if problems else EXIT_OK
+
+
+def with_problems(reply: Reply, problems: Sequence[Problem], doing: str) -> Reply:
+    """Return an answer that also tells what is missing from it."""
+    if not problems:
+        return reply
+    return reply._replace(
+        data={**reply.data, "problems": problem_data(problems)},
+        notes=(*reply.notes, *problem_notes(problems, doing)),
+        exit_code=reply.exit_code or exit_code(problems),
+    )

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from layerfs.capture import Problem
-from layerfs.errors import EXIT_INCOMPLETE, EXIT_OK, quote
-from layerfs.ids import RootId, to_hex
+from layerfs.errors import quote
+from layerfs.ids import to_hex
+from layerfs.objectwriting import WrittenTree
 from layerfs.output import Reply
+from layerfs.present.problems import with_problems
 
 
-def present_written(
-    root: RootId, files: int, size: int, problems: Sequence[Problem], mounts: Sequence[bytes]
-) -> Reply:
+def present_written(written: WrittenTree) -> Reply:
     """Answer ``write-tree``: the root's id; notes and exit code 3 for what is missing from it."""
-    notes = [f"not captured: {quote(problem.path or b'.')}: {problem.why}" for problem in problems]
-    notes += [f"not entered: {quote(mount)} is another file system" for mount in mounts]
-    return Reply(
+    root = to_hex(written.root)
+    reply = Reply(
         data={
-            "root": to_hex(root),
-            "files": files,
-            "bytes": size,
-            "problems": [{"path": problem.path, "why": problem.why} for problem in problems],
-            "mounts": list(mounts),
+            "root": root,
+            "files": written.files,
+            "bytes": written.size,
+            "problems": [],
+            "mounts": [{"path": mount} for mount in written.mounts],
         },
-        text=to_hex(root).encode() + b"\n",
-        notes=tuple(notes),
-        exit_code=EXIT_INCOMPLETE if problems else EXIT_OK,
+        text=root.encode() + b"\n",
+        notes=tuple(f"layerfs: not entered: {quote(mount)} is another file system" for mount in written.mounts),
     )
+    return with_problems(reply, written.problems, "captured")
