@@ -47,6 +47,9 @@ MAX_COUNT = 65_536
 HEADER = Struct("<4sBBHIII")
 ROW = Struct("<BI32s")
 CHECKSUM = Struct("<Q")
+GAP = 0
+"""Kind of bytes in a solid frame's payload that belong to no object any more; the row's id is zeros."""
+NO_ID = bytes(32)
 SMALLEST = HEADER.size + ROW.size + CHECKSUM.size
 NOT_WORTH_NUMERATOR, NOT_WORTH_DENOMINATOR = 31, 32
 """A group that does not shrink below 31/32 of its size is stored as is: reading it is then free."""
@@ -109,6 +112,9 @@ def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject
     start = 0
     rows = memoryview(frame)[HEADER.size : head.payload_start]
     for kind, length, oid in ROW.iter_unpack(rows):
+        if kind == GAP and oid == NO_ID:
+            start += length
+            continue
         if not Kind.CHUNK <= kind <= Kind.MOVE:
             raise StoreDamaged(f"frame holds an object of unknown kind {kind}")
         objects.append(FrameObject(kind, oid, start, length))
