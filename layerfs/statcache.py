@@ -54,10 +54,13 @@ def kernel_now_ns() -> int:
     return time.clock_gettime_ns(_REALTIME_COARSE)
 
 
-def is_racy(row: Row, scanned_ns: int) -> bool:
-    """Whether a change after the scan could leave ``row`` as it is: its ctime is too close to the time of the scan."""
-    margin = RACY_NS if row.ctime_ns % NANO else COARSE_RACY_NS
-    return row.ctime_ns >= scanned_ns - margin
+def is_racy(ctime_ns: int, scanned_ns: int) -> bool:
+    """Whether a change after the scan could leave this very ctime: it is too close to the time of the scan.
+
+    Two ticks of the slowest usual kernel clock, or two seconds on file systems that keep whole seconds.
+    """
+    margin = RACY_NS if ctime_ns % NANO else COARSE_RACY_NS
+    return ctime_ns >= scanned_ns - margin
 
 
 def smudge(blob: bytes, rows: list[Row], scanned_ns: int) -> bytes:
@@ -65,7 +68,7 @@ def smudge(blob: bytes, rows: list[Row], scanned_ns: int) -> bytes:
     out: bytearray | None = None
     at = 0
     for row in rows:
-        if is_racy(row, scanned_ns):
+        if is_racy(row.ctime_ns, scanned_ns):
             out = out if out is not None else bytearray(blob)
             out[at + _CTIME_SECONDS_AT : at + _CTIME_SECONDS_AT + 8] = bytes(8)
             out[at + _CTIME_NANOS_AT : at + _CTIME_NANOS_AT + 4] = bytes(4)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
+from layerfs.capture import KIND_OF_TYPE
 from layerfs.errors import StoreDamaged, TornRead, quote
 from layerfs.native import parse_rows, scan_directory
 from layerfs.objects.entry import Entry, EntryKind, Xattrs, device_ref
@@ -39,15 +40,6 @@ from layerfs.workspace.overlayxattrs import (
 )
 from layerfs.workspace.uppercache import UpperCache, remember
 
-_KINDS = {
-    stat.S_IFREG: EntryKind.FILE,
-    stat.S_IFDIR: EntryKind.DIR,
-    stat.S_IFLNK: EntryKind.SYMLINK,
-    stat.S_IFIFO: EntryKind.FIFO,
-    stat.S_IFSOCK: EntryKind.SOCKET,
-    stat.S_IFCHR: EntryKind.CHARDEV,
-    stat.S_IFBLK: EntryKind.BLOCKDEV,
-}
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTING_RATIO = 8
 """List a base directory as a whole if the upper has more than one of its eight names; else look names up."""
@@ -335,7 +327,7 @@ class _Walker:
             if directory.shown is not None and old is not None:
                 self._emit(path, old, None)
             return None
-        kind = _KINDS[stat.S_IFMT(row.mode)]
+        kind = KIND_OF_TYPE[stat.S_IFMT(row.mode)]
         if kind is EntryKind.DIR:
             return self._visit_directory(directory, path, row, old)
         known = self.cache.entry_for(path, row) if self.cache is not None else None

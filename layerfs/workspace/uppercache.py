@@ -15,14 +15,9 @@ from typing import NamedTuple
 import xxhash
 
 from layerfs.errors import MalformedObject
-from layerfs.objects.entry import NANO, Entry, decode_entry, encode_entry
+from layerfs.objects.entry import Entry, decode_entry, encode_entry
 from layerfs.rows import Row
-
-RACY_NS = 20_000_000
-"""Two ticks of the slowest usual kernel clock (100 Hz)."""
-
-COARSE_RACY_NS = 2 * NANO
-"""For file systems that keep whole seconds, recognised by a ctime without a fraction."""
+from layerfs.statcache import is_racy
 
 _MAGIC = b"LFSUPC1\n"
 _ROW = struct.Struct("<IQQqqI")
@@ -73,12 +68,6 @@ class UpperCache:
             )
         data = b"".join(parts)
         return data + xxhash.xxh3_64_digest(data)
-
-
-def is_racy(ctime_ns: int, started_ns: int) -> bool:
-    """Whether a change after the reading began could have left this very ctime."""
-    margin = RACY_NS if ctime_ns % NANO else COARSE_RACY_NS
-    return ctime_ns >= started_ns - margin
 
 
 def remember(base: bytes, files: Iterable[tuple[bytes, Row, Entry]], started_ns: int) -> UpperCache:
