@@ -21,7 +21,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from layerfs.atomicfile import Files, lock_file, storage_error
@@ -81,26 +81,28 @@ def upkeep(files: Files, root_fd: int) -> Iterator[None]:
 
 
 @contextmanager
-def condemned(files: Files, root_fd: int, packs: Iterable[int], wait: float) -> Iterator[None]:
+def condemned(
+    files: Files, root_fd: int, packs: Iterable[int], wait: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
     """Hold packs condemned; begins once every batch that may rely on them is done, or raises Busy after ``wait``.
 
     The caller holds :func:`upkeep`.
     """
-    deadline = time.monotonic() + wait
-    _wait_for(files, root_fd, WARNED, deadline)
+    deadline = clock() + wait
+    _wait_for(files, root_fd, WARNED, deadline, clock)
     files.replace(root_fd, CONDEMNED, b"".join(b"%d\n" % number for number in packs))
     try:
-        _wait_for(files, root_fd, UNWARNED, deadline)
+        _wait_for(files, root_fd, UNWARNED, deadline, clock)
         yield
     finally:
         _forget(files, root_fd)
 
 
-def _wait_for(files: Files, root_fd: int, name: bytes, deadline: float) -> None:
+def _wait_for(files: Files, root_fd: int, name: bytes, deadline: float, clock: Callable[[], float]) -> None:
     descriptor = _open(files, root_fd, name)
     try:
         while not lock_file(descriptor, wait=False):
-            if time.monotonic() >= deadline:
+            if clock() >= deadline:
                 raise Busy(
                     "a writer that began before is still at work on this store",
                     "run it again later; nothing was dropped",

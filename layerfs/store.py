@@ -5,8 +5,8 @@ writes and replays moves, ``metadb`` holds their outcome, ``refs`` reads it, ``o
 and what each crash leaves is documented in ``log``. Opening costs a few system calls and no scan: if the open pack is
 longer than the database says, somebody is writing right now or died doing so, and only then is the lane tried.
 
-Names in the directory, all 0700 or 0600: ``format``, ``lane.lock``, ``gate.lock``, ``meta.db``, ``packs/``, ``tmp/``,
-``cache/``, ``workspaces/``, ``mnt/``.
+Names in the directory, all 0700 or 0600: ``format``, ``lane.lock``, ``gate.lock``, the locks and the list of ``lease``,
+``meta.db``, ``packs/``, ``tmp/``, ``cache/``, ``workspaces/``, ``mnt/``.
 """
 
 from __future__ import annotations
@@ -209,9 +209,15 @@ class Store:
 
     def batch(self, level: int | None = None, threads: int | None = None) -> Batch:
         """Start a batch of objects; ``level`` is zstd's."""
+        from layerfs.lease import take_lease
         from layerfs.objects.batch import Batch
 
-        return Batch(self.objects, self._make_bulk, level, threads)
+        lease = take_lease(self.files, self._root_fd)
+        try:
+            return Batch(self.objects, self._make_bulk, level, threads, lease, self.db.state().base)
+        except BaseException:
+            lease.release()
+            raise
 
     @contextmanager
     def lane(self, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Lane]:
@@ -276,6 +282,7 @@ class Store:
         check_ops(self.refs, ops)
         prepared = batch.prepare() if batch is not None else None
         self._check_targets(batch, ops)
+        self._check_collected(batch)
         if prepared is not None and prepared.bulk is not None:
             ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
         sequence = self.db.state().sequence + 1
@@ -312,6 +319,20 @@ class Store:
                     raise MissingObject(f"no such {kind.label}: {short(oid)}")
                 if found != kind:
                     raise Refused(f"object {short(oid)} is a {found.label}, not a {kind.label}")
+
+    def _check_collected(self, batch: Batch | None) -> None:
+        """Refuse a batch that builds on something a collection dropped while the batch was made.
+
+        What it deduplicated against is safe (``lease``); this is about states it read that nothing reached any more.
+        """
+        if batch is None or batch.base == self.db.state().base:
+            return
+        for oid in batch.needed():
+            if not self.objects.contains(oid):
+                raise Busy(
+                    f"object {short(oid)}, on which this builds, was collected meanwhile",
+                    "do it again from a state that a name reaches",
+                )
 
     def _recover(self) -> None:
         """Inside the lane: make the database equal to the packs, whatever a crash left."""

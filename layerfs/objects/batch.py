@@ -6,6 +6,10 @@ GIL) and come out in the order they were filled. Chunks go 1 MiB to a frame, eve
 tree node never costs more than that. A small batch stays in memory until ``store`` appends it to the open pack; a big one
 writes a bulk pack of its own as it goes, and what is in flight is bounded, so memory is bounded too.
 
+The caller of ``put`` may name an object of the store that is ``like`` the new one, usually the version before. Such
+objects share a delta frame, in which each is compressed with the one it is like as its prefix, as long as the chain that
+makes is short. No chain can become a ring: an object that the store has by the time its prefix is read gets none.
+
 Invariant: nothing of a batch is visible to anybody before the move that ``store`` writes. A batch reads its own objects
 back, so trees just built can be edited before they are committed. ``put`` may be called from several threads.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,13 +26,20 @@ from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.objects import frames
 from layerfs.objects.bulk import BulkPack
-from layerfs.objects.database import DecodedFrame, ObjectDatabase
+from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Frame, ObjectDatabase
 from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.links import links_of
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor
 
+    from layerfs.lease import Lease
+
 LEVEL = 3
+DELTA_LEVEL = 6
+DELTA_GROUP_OBJECTS = 1024
+LEAST_PREFIXED = 32
+"""Shorter objects are not worth a prefix."""
 CHUNK_GROUP_BYTES = 1024 * 1024
 NODE_GROUP_BYTES = 256 * 1024
 BULK_BYTES = 8 * 1024 * 1024
@@ -38,13 +49,14 @@ READ_BACK_FRAMES = 16
 
 
 class Group:
-    """Objects that will share a frame, in the order they were put."""
+    """Objects that will share a frame, in the order they were put; ``likes`` is None for a solid frame."""
 
-    __slots__ = ("frame", "number", "offset", "raw", "rows")
+    __slots__ = ("frame", "likes", "number", "offset", "raw", "rows")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, likes: dict[ObjectId, ObjectId] | None = None) -> None:
         self.number = number
         self.rows: dict[ObjectId, tuple[int, bytes]] = {}
+        self.likes = likes
         self.raw = 0
         self.frame: bytes | None = None
         self.offset = -1
@@ -53,10 +65,41 @@ class Group:
         """Return (kind, id, length) of the objects, as a pack index wants them."""
         return [(kind, oid, len(payload)) for oid, (kind, payload) in self.rows.items()]
 
-    def encode(self, compressor: ZstdCompressor) -> None:
+    def encode(self, compressor: ZstdCompressor, database: ObjectDatabase) -> None:
         """Make the frame; this is the work the threads do."""
-        rows = [(kind, oid, payload) for oid, (kind, payload) in self.rows.items()]
-        self.frame = frames.encode_frame(rows, compressor)
+        if self.likes is None:
+            rows = [(kind, oid, payload) for oid, (kind, payload) in self.rows.items()]
+            self.frame = frames.encode_frame(rows, compressor)
+            return
+        deltas = []
+        for oid, (kind, payload) in self.rows.items():
+            prefix, stream = _encode_like(database, oid, payload, self.likes[oid])
+            deltas.append(frames.DeltaRow(kind, oid, len(payload), prefix, stream))
+        self.frame = frames.encode_delta_frame(deltas)
+
+
+def _encode_like(
+    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId
+) -> tuple[bytes | None, bytes]:
+    """Return an object's prefix and stream: with the object it is like, with one that this was made from, or alone."""
+    found = database.prefix(like)
+    if found is not None and found.depth >= MAX_CHAIN:
+        # The chain is full. What it began with is like the object as well, only less so.
+        like = ObjectId(database.prefixes(like)[-1])
+        found = database.prefix(like)
+    alone = None
+    if found is None or found.depth >= MAX_CHAIN or found.total + len(payload) > MAX_CHAIN_BYTES:
+        found = None
+    elif database.contains(oid):
+        found = None
+    if found is not None:
+        stream = frames.encode_stream(payload, found.payload, DELTA_LEVEL)
+        if len(stream) * 2 < len(payload):
+            return like[: frames.PREFIX_BYTES], stream
+        alone = frames.encode_stream(payload, None, DELTA_LEVEL)
+        if len(stream) < len(alone):
+            return like[: frames.PREFIX_BYTES], stream
+    return None, frames.encode_stream(payload, None, DELTA_LEVEL) if alone is None else alone
 
 
 class Prepared(NamedTuple):
@@ -85,24 +128,31 @@ class Batch:
         make_bulk: Callable[[], BulkPack],
         level: int | None = None,
         threads: int | None = None,
+        lease: Lease | None = None,
+        base: int = 0,
     ) -> None:
+        self.base = base
+        self._lease = lease
+        self._condemned = frozenset() if lease is None else lease.condemned
         self._database = database
         self._make_bulk = make_bulk
         self._level = LEVEL if level is None else level
         self._thread_limit = threads or min(MAX_THREADS, os.cpu_count() or 1)
         self._lock = Lock()
         self._known: dict[ObjectId, int] = {}
+        self._likes: set[ObjectId] = set()
         self._live: dict[int, Group] = {}
         self._offsets: dict[int, int] = {}
         self._next_group = 0
         self._chunks = self._new_group()
         self._nodes = self._new_group()
+        self._deltas = self._new_group({})
         self._ready: list[Group] = []
         self._bulk: BulkPack | None = None
         self._bulk_number: int | None = None
         self._pipeline: _Pipeline | None = None
         self._compressor: ZstdCompressor | None = None
-        self._read_back: OrderedDict[int, DecodedFrame] = OrderedDict()
+        self._read_back: OrderedDict[int, Frame] = OrderedDict()
         self._put_objects = self._put_bytes = self._new_bytes = self._stored_bytes = 0
         self._closed = False
 
@@ -119,31 +169,55 @@ class Batch:
             self._put_objects, self._put_bytes, len(self._known), self._new_bytes, self._stored_bytes
         )
 
-    def put(self, kind: Kind, payload: bytes | memoryview, oid: ObjectId | None = None) -> ObjectId:
-        """Store an object unless it is known; ``oid`` is its id when the caller has hashed it already."""
+    def put(
+        self,
+        kind: Kind,
+        payload: bytes | memoryview,
+        oid: ObjectId | None = None,
+        like: ObjectId | None = None,
+    ) -> ObjectId:
+        """Store an object unless it is known.
+
+        ``oid`` is its id when the caller has hashed it already; ``like`` an object of the store that is probably much
+        like it, which costs little to say and is only a hint.
+        """
         if oid is None:
             oid = object_id(kind, payload)
         length = len(payload)
         with self._lock:
             self._put_objects += 1
             self._put_bytes += length
-            if oid in self._known or self._database.known(oid):
+            if oid in self._known or self._database.known(oid, self._condemned):
                 return oid
             if self._closed:
                 raise RuntimeError("batch is closed")
             if kind == Kind.MOVE:
                 raise ValueError("moves are written by the store only")
-            group = self._chunks if kind == Kind.CHUNK else self._nodes
+            if like is not None and length >= LEAST_PREFIXED and like != oid and self._may_prefix(like):
+                group = self._deltas
+            else:
+                like = None
+                group = self._chunks if kind == Kind.CHUNK else self._nodes
             if group.raw + length > frames.MAX_RAW:
                 group = self._close_group(group)
             self._known[oid] = group.number
             group.rows[oid] = (kind, payload if type(payload) is bytes else bytes(payload))
             group.raw += length
             self._new_bytes += length
-            limit = CHUNK_GROUP_BYTES if kind == Kind.CHUNK else NODE_GROUP_BYTES
-            if group.raw >= limit or len(group.rows) == frames.MAX_COUNT:
+            most = frames.MAX_COUNT
+            if like is not None:
+                assert group.likes is not None
+                group.likes[oid] = like
+                self._likes.add(like)
+                most = DELTA_GROUP_OBJECTS
+            limit = NODE_GROUP_BYTES if group is self._nodes else CHUNK_GROUP_BYTES
+            if group.raw >= limit or len(group.rows) >= most:
                 self._close_group(group)
         return oid
+
+    def _may_prefix(self, like: ObjectId) -> bool:
+        """Whether an object lies in the store and surely stays: chains of prefixes cross packs, so none while some go."""
+        return not self._condemned and like not in self._known
 
     def contains(self, oid: ObjectId) -> bool:
         """Return whether the batch or the store holds an object."""
@@ -180,7 +254,7 @@ class Batch:
         More may be put afterwards (a merge commit made inside the lane): it goes to the open pack.
         """
         with self._lock:
-            for group in (self._chunks, self._nodes):
+            for group in (self._chunks, self._nodes, self._deltas):
                 if group.rows:
                     self._close_group(group)
         if self._pipeline is not None:
@@ -197,6 +271,7 @@ class Batch:
         self._ready.clear()
         if self._bulk is not None:
             self._bulk.release()
+        self._release_lease()
 
     def close(self) -> None:
         """Drop a batch; unless it was applied nothing of it remains."""
@@ -208,32 +283,45 @@ class Batch:
         self._closed = True
         self._live.clear()
         self._read_back.clear()
+        self._release_lease()
+
+    def _release_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.release()
+
+    def needed(self) -> Iterator[ObjectId]:
+        """Yield what the batch's own objects name without holding it: what the store must have when they are committed."""
+        for oid in list(self._known):
+            kind, payload = self.get(oid)
+            yield from (link for link in links_of(kind, payload) if link not in self._known)
 
     def _holds(self, oid: ObjectId) -> bool:
         return not self._closed and oid in self._known
 
-    def _new_group(self) -> Group:
-        group = Group(self._next_group)
+    def _new_group(self, likes: dict[ObjectId, ObjectId] | None = None) -> Group:
+        group = Group(self._next_group, likes)
         self._next_group += 1
         self._live[group.number] = group
         return group
 
     def _close_group(self, group: Group) -> Group:
         """Send a group on its way (under the lock) and return its successor."""
-        successor = self._new_group()
+        successor = self._new_group(None if group.likes is None else {})
         if group is self._chunks:
             self._chunks = successor
+        elif group is self._deltas:
+            self._deltas = successor
         else:
             self._nodes = successor
         small = self._pipeline is None and self._new_bytes < CHUNK_GROUP_BYTES
         if small or self._bulk_number is not None:
             if self._compressor is None:
                 self._compressor = make_compressor(self._level)
-            group.encode(self._compressor)
+            group.encode(self._compressor, self._database)
             self._emit(group)
         else:
             if self._pipeline is None:
-                self._pipeline = _Pipeline(self._emit, self._level, self._thread_limit)
+                self._pipeline = _Pipeline(self._emit, self._database, self._level, self._thread_limit)
             self._pipeline.submit(group)
         return successor
 
@@ -254,7 +342,7 @@ class Batch:
             self._offsets[ready.number] = self._bulk.append(ready.frame, ready.listed())
             del self._live[ready.number]
 
-    def _read_bulk(self, number: int) -> DecodedFrame:
+    def _read_bulk(self, number: int) -> Frame:
         frame = self._read_back.get(number)
         if frame is None:
             if self._bulk is None or number not in self._offsets:
@@ -278,8 +366,11 @@ def make_compressor(level: int) -> ZstdCompressor:
 class _Pipeline:
     """Threads that encode groups, a bounded number at a time, and hand them on in the order they came."""
 
-    def __init__(self, emit: Callable[[Group], None], level: int, threads: int) -> None:
+    def __init__(
+        self, emit: Callable[[Group], None], database: ObjectDatabase, level: int, threads: int
+    ) -> None:
         self._emit = emit
+        self._database = database
         self._level = level
         self._limit = threads * 3
         self._change = Condition()
@@ -334,7 +425,7 @@ class _Pipeline:
                     return
                 group = self._todo.popleft()
             try:
-                group.encode(compressor)
+                group.encode(compressor, self._database)
                 self._hand_on()
             except BaseException as error:
                 with self._change:

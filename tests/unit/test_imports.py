@@ -13,7 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MOST_LINES = 700
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
-STORE = {"store", "log", "metadb", "lane", "refs", "storeformat", "atomicfile"}
+STORE = {"store", "log", "metadb", "lane", "lease", "reserve", "refs", "storeformat", "atomicfile"}
 PURE_AT_ROOT = {"errors", "ids", "rows", "pathnames", "limits", "progress", "refusals"}
 
 LIBRARIES = {
