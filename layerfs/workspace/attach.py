@@ -23,6 +23,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.revision import Revision
 from layerfs.store import Store
 from layerfs.workspace import overlay
+from layerfs.workspace.claims import claim_name, hold, runs
 from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
 from layerfs.workspace.overlayprobe import why_not
 from layerfs.workspace.places import (
@@ -41,7 +42,6 @@ from layerfs.workspace.records import (
     all_workspaces,
     encode_record,
     find_workspace,
-    free_name,
 )
 
 
@@ -80,8 +80,15 @@ def attach(store: Store, request: MountRequest, progress: Progress = SILENT) -> 
     """Attach a workspace of a revision; one of that name that is not attached, or whose mount is gone, is healed."""
     existing = _to_heal(store, request.revision)
     if existing is not None:
-        return heal(store, existing, request, progress)
-    name = free_name(store.refs, workspace_name(request.revision))
+        with hold(store, existing.name):
+            existing = _to_heal(store, request.revision)
+            if existing is not None:
+                return heal(store, existing, request, progress)
+    with claim_name(store, workspace_name(request.revision)) as name:
+        return _attach_new(store, name, request, progress)
+
+
+def _attach_new(store: Store, name: str, request: MountRequest, progress: Progress) -> Attached:
     path = request.path or default_mount_point(store, name)
     _check_path(store, path, chosen=request.path is not None)
     notes: list[str] = []
@@ -123,7 +130,7 @@ def _to_heal(store: Store, revision: Revision) -> WorkspaceRecord | None:
     record = find_workspace(store.refs, revision.branch or revision.text)
     if record is None or record.engine is not Engine.OVERLAY or record.userxattr:
         return None
-    return None if record.attached and is_alive(store, record) else record
+    return None if (record.attached and is_alive(store, record)) or runs(store, record) else record
 
 
 def heal(

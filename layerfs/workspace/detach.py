@@ -24,9 +24,10 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record
+from layerfs.workspace.claims import hold, refuse_running
 from layerfs.workspace.layercache import promote_upper
 from layerfs.workspace.places import default_mount_point
-from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace
+from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
 from layerfs.workspace.snapshot import changes_between, has_changes, take_snapshot
 
 
@@ -55,6 +56,7 @@ def detach(
     """Detach a workspace. Raises Dirty for uncommitted work, Busy (with the processes) when it is in use."""
     if record.engine is Engine.SOURCE:
         raise Refused("the captured directory itself cannot be unmounted", "it is your own directory")
+    refuse_running(store, record)
     committed: Committed | None = None
     if request.commit is not None:
         committed = commit_workspace(store, record, request.commit, progress)
@@ -64,7 +66,9 @@ def detach(
     if not request.discard:
         refuse_dirty(store, record, progress)
     if record.engine is Engine.OVERLAY:
-        return _detach_overlay(store, record, request, committed, progress)
+        with hold(store, record.name):
+            record = read_workspace(store.refs, record.name)
+            return _detach_overlay(store, record, request, committed, progress)
     left = os.path.isdir(record.path) and _remove_copy(store, record)
     drop_record(store, record, request.author)
     return Detached(record.name, record.path, committed, left=left)

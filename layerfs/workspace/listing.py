@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from layerfs.store import Store
 from layerfs.workspace.attach import is_alive
+from layerfs.workspace.claims import runs
 from layerfs.workspace.places import upper_directory
 from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 
@@ -34,23 +35,10 @@ def describe_workspace(store: Store, record: WorkspaceRecord) -> Listed:
     if not record.attached:
         state = State.KEPT
     elif not record.path:
-        state = State.PRIVATE if runs(record) else State.KEPT
+        state = State.PRIVATE if runs(store, record) else State.KEPT
     else:
         state = State.ATTACHED if is_alive(store, record) else State.STALE
     return Listed(record, state, upper)
-
-
-def runs(record: WorkspaceRecord) -> bool:
-    """Whether the ``run`` that made a private workspace is still there."""
-    from layerfs.workspace.layercache import boot_id
-
-    if record.boot_id != boot_id() or not record.pid:
-        return False
-    try:
-        with open(f"/proc/{record.pid}/comm", "rb"):
-            return True
-    except OSError:
-        return False
 
 
 def list_workspaces(store: Store) -> list[Listed]:

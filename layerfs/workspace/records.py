@@ -7,7 +7,9 @@ upper or in the directory itself, which nothing here touches.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
+from itertools import count
 from typing import NamedTuple
 
 from layerfs.errors import MalformedObject, NotFound, quote
@@ -168,11 +170,8 @@ def attached_path(store_source: bytes | None, record: WorkspaceRecord) -> bytes:
     return path
 
 
-def free_name(refs: Refs, wanted: str) -> str:
-    """Return ``wanted``, or ``wanted.2``, ``wanted.3``, … : the first name no workspace has."""
-    taken = {record.name for record in all_workspaces(refs)}
-    name, number = wanted, 1
-    while name in taken:
-        number += 1
-        name = f"{wanted}.{number}"
-    return name
+def names_like(wanted: str) -> Iterator[str]:
+    """Yield the names a workspace may get, best first: ``wanted``, ``wanted.2``, ``wanted.3``, …"""
+    yield wanted
+    for number in count(2):
+        yield f"{wanted}.{number}"

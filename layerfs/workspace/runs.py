@@ -32,6 +32,7 @@ from layerfs.workspace.attach import (
     put_record,
     workspace_name,
 )
+from layerfs.workspace.claims import claim_name
 from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
 from layerfs.workspace.namespace import Place
@@ -45,7 +46,7 @@ from layerfs.workspace.places import (
     work_directory,
     workspace_directory,
 )
-from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, free_name, read_workspace
+from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
 from layerfs.workspace.supervise import Command, is_in_use, start
 
 LOCK = b"in-use"
@@ -140,7 +141,13 @@ def _open(
     store: Store, request: RunRequest, revision: Revision, progress: Progress, notes: list[str]
 ) -> WorkspaceRecord:
     """Make a new private workspace with the best engine there is."""
-    name = free_name(store.refs, workspace_name(revision))
+    with claim_name(store, workspace_name(revision)) as name:
+        return _open_as(store, name, request, revision, progress, notes)
+
+
+def _open_as(
+    store: Store, name: str, request: RunRequest, revision: Revision, progress: Progress, notes: list[str]
+) -> WorkspaceRecord:
     userns = os.geteuid() != 0
     reason = why_not_in_namespace(store.path) if userns else why_not(store.path)
     record = WorkspaceRecord(
