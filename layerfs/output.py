@@ -39,6 +39,8 @@ class Reply(NamedTuple):
     z: Text | None = None
     notes: tuple[str, ...] = ()
     errors: tuple[Mapping[str, Any], ...] = ()
+    prompt: bool = False
+    """Whether each piece goes out at once, for a caller that reads an answer before it asks the next question."""
 
 
 def write_reply(reply: Reply, schema: str, as_json: bool, nul: bool) -> None:
@@ -46,7 +48,7 @@ def write_reply(reply: Reply, schema: str, as_json: bool, nul: bool) -> None:
     if as_json:
         _write(stdout(), document(schema, reply.status, reply.data, reply.errors))
     else:
-        _write(stdout(), reply.z if nul and reply.z is not None else reply.text)
+        _write(stdout(), reply.z if nul and reply.z is not None else reply.text, reply.prompt)
     stdout().flush()
     for note in reply.notes:
         write_note(note)
@@ -159,9 +161,11 @@ def silence() -> None:
     os.close(nothing)
 
 
-def _write(stream: BinaryIO, text: Text) -> None:
+def _write(stream: BinaryIO, text: Text, prompt: bool = False) -> None:
     if isinstance(text, bytes):
         stream.write(text)
-    else:
-        for piece in text:
-            stream.write(piece)
+        return
+    for piece in text:
+        stream.write(piece)
+        if prompt:
+            stream.flush()

@@ -92,6 +92,7 @@ def present_batch(rows: Iterable[Found | str], nul: bool) -> Reply:
         },
         text=text,
         z=text,
+        prompt=True,
     )
 
 
@@ -238,6 +239,7 @@ def present_ids(rows: Iterator[tuple[str, ObjectId | None]], digits: int) -> Rep
         data={"revisions": ({"word": word, "id": None if oid is None else to_hex(oid)} for word, oid in rows)},
         text=(line + b"\n" for _, line in lines),
         z=(line + b"\0" for _, line in lines),
+        prompt=True,
     )
 
 
