@@ -12,6 +12,6 @@ import sys
 if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) != os.path.dirname(os.path.dirname(__file__)):
     del sys.path[0]
 
-from layerfs.cli import entry  # noqa: E402
+from layerfs.cli import entry
 
 entry()
