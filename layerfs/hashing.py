@@ -38,7 +38,7 @@ DECODERS: dict[Kind, Callable[[bytes], object]] = {
 class NoSink:
     """An ObjectSink that keeps nothing: for asking what an id would be."""
 
-    def put(self, kind: Kind, payload: bytes | memoryview) -> ObjectId:
+    def put(self, kind: Kind, payload: bytes | memoryview, *, like: ObjectId | None = None) -> ObjectId:
         """Return the id."""
         return object_id(kind, payload)
 

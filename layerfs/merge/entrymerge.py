@@ -259,7 +259,7 @@ class EntryMerger:
         return self._with_content(ours, clean)
 
     def _with_content(self, entry: Entry, content: bytes) -> Entry:
-        stored = put_content(self.store, content)
+        stored = put_content(self.store, content, entry)
         return entry._replace(ref=stored.ref, size=stored.size)
 
     def _git_file(

@@ -104,7 +104,7 @@ def _marked_text(store: ObjectStore, conflict: Conflict, labels: Labels, merge_t
     mine, other = read_content(store, ours), read_content(store, theirs)
     if not all(map(textmerge.is_text, (base, mine, other))):
         return None
-    content = put_content(store, textmerge.render(textmerge.merge(base, mine, other), labels))
+    content = put_content(store, textmerge.render(textmerge.merge(base, mine, other), labels), ours)
     return ours._replace(ref=content.ref, size=content.size, mtime_ns=merge_time_ns, link_group=0)
 
 

@@ -113,8 +113,8 @@ class _Both:
         fresh = self._fresh.get(oid)
         return fresh[1] if fresh is not None and fresh[0] is kind else self._source.read(oid, kind)
 
-    def put(self, kind: Kind, payload: bytes) -> ObjectId:
-        oid = self._sink.put(kind, payload)
+    def put(self, kind: Kind, payload: bytes, *, like: ObjectId | None = None) -> ObjectId:
+        oid = self._sink.put(kind, payload, like=like)
         self._fresh[oid] = (kind, payload)
         return oid
 

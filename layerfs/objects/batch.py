@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LEVEL = 3
 DELTA_LEVEL = 6
 DELTA_GROUP_OBJECTS = 1024
+GATHERED_BYTES = 2048
 LEAST_PREFIXED = 32
 """Shorter objects are not worth a prefix."""
 CHUNK_GROUP_BYTES = 1024 * 1024
@@ -51,12 +52,13 @@ READ_BACK_FRAMES = 16
 class Group:
     """Objects that will share a frame, in the order they were put; ``likes`` is None for a solid frame."""
 
-    __slots__ = ("frame", "likes", "number", "offset", "raw", "rows")
+    __slots__ = ("frame", "likes", "number", "offset", "prefixes", "raw", "rows")
 
     def __init__(self, number: int, likes: dict[ObjectId, ObjectId] | None = None) -> None:
         self.number = number
         self.rows: dict[ObjectId, tuple[int, bytes]] = {}
         self.likes = likes
+        self.prefixes: list[ObjectId] = []
         self.raw = 0
         self.frame: bytes | None = None
         self.offset = -1
@@ -73,26 +75,28 @@ class Group:
             return
         deltas = []
         for oid, (kind, payload) in self.rows.items():
-            prefix, stream = _encode_like(database, oid, payload, self.likes[oid])
+            prefix, stream = _encode_like(database, oid, payload, self.likes.get(oid))
+            if prefix is not None:
+                self.prefixes.append(ObjectId(prefix))
             deltas.append(frames.DeltaRow(kind, oid, len(payload), prefix, stream))
         self.frame = frames.encode_delta_frame(deltas)
 
 
 def _encode_like(
-    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId
+    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId | None
 ) -> tuple[bytes | None, bytes]:
     """Return an object's prefix and stream: with the object it is like, with one that this was made from, or alone."""
-    found = database.prefix(like)
-    if found is not None and found.depth >= MAX_CHAIN:
+    found = None if like is None else database.prefix(like)
+    if like is not None and found is not None and found.depth >= MAX_CHAIN:
         # The chain is full. What it began with is like the object as well, only less so.
         like = ObjectId(database.prefixes(like)[-1])
         found = database.prefix(like)
     alone = None
-    if found is None or found.depth >= MAX_CHAIN or found.total + len(payload) > MAX_CHAIN_BYTES:
+    if found is not None and (found.depth >= MAX_CHAIN or found.total + len(payload) > MAX_CHAIN_BYTES):
         found = None
-    elif database.contains(oid):
+    if found is not None and database.contains(oid):
         found = None
-    if found is not None:
+    if like is not None and found is not None:
         stream = frames.encode_stream(payload, found.payload, DELTA_LEVEL)
         if len(stream) * 2 < len(payload):
             return like[: frames.PREFIX_BYTES], stream
@@ -140,7 +144,7 @@ class Batch:
         self._thread_limit = threads or min(MAX_THREADS, os.cpu_count() or 1)
         self._lock = Lock()
         self._known: dict[ObjectId, int] = {}
-        self._likes: set[ObjectId] = set()
+        self._prefixes: set[ObjectId] = set()
         self._live: dict[int, Group] = {}
         self._offsets: dict[int, int] = {}
         self._next_group = 0
@@ -174,6 +178,7 @@ class Batch:
         kind: Kind,
         payload: bytes | memoryview,
         oid: ObjectId | None = None,
+        *,
         like: ObjectId | None = None,
     ) -> ObjectId:
         """Store an object unless it is known.
@@ -208,7 +213,6 @@ class Batch:
             if like is not None:
                 assert group.likes is not None
                 group.likes[oid] = like
-                self._likes.add(like)
                 most = DELTA_GROUP_OBJECTS
             limit = NODE_GROUP_BYTES if group is self._nodes else CHUNK_GROUP_BYTES
             if group.raw >= limit or len(group.rows) >= most:
@@ -254,6 +258,7 @@ class Batch:
         More may be put afterwards (a merge commit made inside the lane): it goes to the open pack.
         """
         with self._lock:
+            self._gather_small()
             for group in (self._chunks, self._nodes, self._deltas):
                 if group.rows:
                     self._close_group(group)
@@ -263,6 +268,17 @@ class Batch:
         if self._bulk is not None and self._bulk_number is None:
             self._bulk_number = self._bulk.seal()
         return Prepared(list(self._ready), self._bulk_number)
+
+    def _gather_small(self) -> None:
+        """Let a few small objects travel in the delta frame: a frame of their own would cost more than they do."""
+        for group in (self._chunks, self._nodes):
+            if self._deltas.rows and group.rows and group.raw <= GATHERED_BYTES:
+                for oid in group.rows:
+                    self._known[oid] = self._deltas.number
+                self._deltas.rows.update(group.rows)
+                self._deltas.raw += group.raw
+                group.rows = {}
+                group.raw = 0
 
     def applied(self) -> None:
         """Note that a move has made the batch true; the bulk pack belongs to the store now."""
@@ -290,10 +306,11 @@ class Batch:
             self._lease.release()
 
     def needed(self) -> Iterator[ObjectId]:
-        """Yield what the batch's own objects name without holding it: what the store must have when they are committed."""
+        """Yield what the batch's own objects name without holding it: what the store must have when they are true."""
         for oid in list(self._known):
             kind, payload = self.get(oid)
             yield from (link for link in links_of(kind, payload) if link not in self._known)
+        yield from self._prefixes
 
     def _holds(self, oid: ObjectId) -> bool:
         return not self._closed and oid in self._known
@@ -329,6 +346,7 @@ class Batch:
         """Take a finished group, in order (called by one thread at a time)."""
         assert group.frame is not None
         self._stored_bytes += len(group.frame)
+        self._prefixes.update(group.prefixes)
         self._ready.append(group)
         if self._bulk_number is not None:
             return

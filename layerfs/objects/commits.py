@@ -125,7 +125,10 @@ def put_commit(sink: ObjectSink, commit: Commit) -> CommitId:
     """Put a commit and return its id."""
     if len(commit.parents) > MAX_PARENTS:
         raise MalformedObject("a commit has too many parents")
-    return CommitId(sink.put(Kind.COMMIT, encode_commit(commit)))
+    payload = encode_commit(commit)
+    if not commit.parents:
+        return CommitId(sink.put(Kind.COMMIT, payload))
+    return CommitId(sink.put(Kind.COMMIT, payload, like=commit.parents[0]))
 
 
 def read_commit(source: ObjectSource, oid: CommitId) -> Commit:

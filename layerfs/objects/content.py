@@ -13,8 +13,8 @@ from typing import NamedTuple
 from layerfs.errors import LayerfsError, MalformedObject, Unable
 from layerfs.ids import ChunkId, ContentId, ExtentId, ObjectId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_content
-from layerfs.objects.entry import Entry
-from layerfs.objects.extents import Extent, build_extents, iter_extents
+from layerfs.objects.entry import Entry, EntryKind
+from layerfs.objects.extents import Extent, OldExtents, build_extents, iter_extents
 from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectSink, ObjectSource
 
@@ -28,26 +28,45 @@ class ContentRef(NamedTuple):
     size: int
 
 
-def put_content(sink: ObjectSink, content: bytes) -> ContentRef:
-    """Put bytes held in memory and return their reference."""
+def put_content(sink: ObjectSink, content: bytes, before: Entry | None = None) -> ContentRef:
+    """Put bytes held in memory and return their reference; ``before`` is the file's older version, a hint."""
     if not content:
         return ContentRef(b"", 0)
     if len(content) < ONE_PIECE_LIMIT:
-        return ContentRef(sink.put(Kind.CHUNK, content), len(content))
+        return ContentRef(put_chunk(sink, content, before), len(content))
     return put_blocks(sink, (content,))
 
 
-def put_blocks(sink: ObjectSink, blocks: Iterable[bytes | int]) -> ContentRef:
-    """Put content of at least ``ONE_PIECE_LIMIT`` bytes given as blocks; an int stands for that many zero bytes."""
+def put_chunk(sink: ObjectSink, content: bytes, before: Entry | None) -> ObjectId:
+    """Put the content of a file that is one chunk; ``before`` is the file's older version, a hint."""
+    if before is None or before.kind is not EntryKind.FILE or not 0 < before.size < ONE_PIECE_LIMIT:
+        return sink.put(Kind.CHUNK, content)
+    return sink.put(Kind.CHUNK, content, like=ObjectId(before.ref))
+
+
+def put_blocks(
+    sink: ObjectSink, blocks: Iterable[bytes | int], before: OldExtents | None = None
+) -> ContentRef:
+    """Put content of at least ``ONE_PIECE_LIMIT`` bytes given as blocks; an int stands for that many zero bytes.
+
+    ``before`` is the extent tree of the file's older version, a hint for storing what differs.
+    """
     size = 0
+
+    def put(data: memoryview) -> ChunkId:
+        like = None if before is None else before.chunk_at(size)
+        if like is None:
+            return ChunkId(sink.put(Kind.CHUNK, bytes(data)))
+        return ChunkId(sink.put(Kind.CHUNK, bytes(data), like=like))
 
     def extents() -> Iterator[Extent]:
         nonlocal size
         for _, length, data in split_content(blocks):
+            chunk = None if data is None else put(data)
             size += length
-            yield Extent(length, None if data is None else ChunkId(sink.put(Kind.CHUNK, bytes(data))))
+            yield Extent(length, chunk)
 
-    root = build_extents(sink, extents())
+    root = build_extents(sink, extents(), before)
     if size < ONE_PIECE_LIMIT:
         raise MalformedObject("content below the one-piece limit has no extent tree")
     return ContentRef(root, size)
@@ -76,6 +95,13 @@ def _read_chunk(source: ObjectSource, chunk: ChunkId, length: int) -> bytes:
     if len(data) != length:
         raise MalformedObject("malformed content: chunk does not fit its extent")
     return data
+
+
+def old_extents(source: ObjectSource, entry: Entry | None) -> OldExtents | None:
+    """Return the extent tree of a file's older version for :func:`put_blocks`; None when it has none."""
+    if entry is None or entry.kind is not EntryKind.FILE or entry.size < ONE_PIECE_LIMIT:
+        return None
+    return OldExtents(source, ExtentId(ObjectId(entry.ref)))
 
 
 def read_content(source: ObjectSource, entry: Entry) -> bytes:

@@ -1,10 +1,12 @@
 """The object database: every object of a store, read and verified wherever it lies.
 
 Owns the set of packs as one process sees it, the cache of decoded frames, and the promise that no object is returned
-unless its bytes hash to its id. It never writes; objects get in through ``batch`` and ``store``. Another process may seal
+unless its bytes hash to its id. An object of a delta frame is decoded by following prefixes down to an object that has
+none: at most ``MAX_CHAIN`` of them, and at most 16 MiB decoded for one object, prefixes included, whatever a pack says.
+It never writes; objects get in through ``batch`` and ``store``. Another process may seal
 the open pack, add packs or drop them at any time: a miss, or a pack that is gone, re-reads the list of packs, only if
-the database has changed, before an object counts as missing, and before that is said the indexes are checked to their last
-byte. A dropped pack stays readable for whoever has it open and is closed when nobody reads it any more.
+the database has changed, before an object counts as missing, and before that is said the indexes are checked to their
+last byte. A dropped pack stays readable for whoever has it open and is closed when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs.atomicfile import Files
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
 
 CACHE_BYTES = 64 * 1024 * 1024
+DELTA_CACHE_BYTES = 16 * 1024 * 1024
+MAX_CHAIN = 16
+MAX_CHAIN_BYTES = frames.MAX_RAW
 PREFETCH_THRESHOLD = 4
 PREFETCH_DEPTH = 4
 OPEN_LOOKUPS_BEFORE_SET = 200
@@ -73,6 +78,58 @@ class _PackFile:
         os.close(self.descriptor)
 
 
+class DeltaFrame:
+    """A delta frame as it is stored; its objects are decoded one by one by ``resolve`` when they are asked for."""
+
+    __slots__ = ("data", "resolve", "rows")
+
+    def __init__(
+        self,
+        data: bytes,
+        rows: Iterable[frames.DeltaObject],
+        resolve: Callable[[DeltaFrame, frames.DeltaObject], bytes],
+    ) -> None:
+        self.data = data
+        self.rows = {row.oid: row for row in rows}
+        self.resolve = resolve
+
+    @property
+    def payload(self) -> bytes:
+        """What the cache counts."""
+        return self.data
+
+    def object(self, oid: ObjectId, where: str) -> tuple[Kind, bytes]:
+        """Return one object, verified against its id."""
+        row = self.rows.get(oid)
+        if row is None:
+            raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
+        try:
+            payload = self.resolve(self, row)
+        except MissingObject as error:
+            raise StoreDamaged(f"object {short(oid)} needs another one to be decoded: {error.message}") from error
+        if object_id(row.kind, payload) != oid:
+            raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
+        return Kind(row.kind), payload
+
+    def at(self, place: Place) -> frames.DeltaObject:
+        """Return the object at a place that an index gives."""
+        for row in self.rows.values():
+            if row.start == place.start and row.length == place.length:
+                return row
+        raise StoreDamaged("pack index points to no object of its frame")
+
+
+Frame = DecodedFrame | DeltaFrame
+
+
+class Decoded(NamedTuple):
+    """The payload of an object, how many prefixes were followed for it, and the bytes decoded in all."""
+
+    payload: bytes
+    depth: int
+    total: int
+
+
 class Located(NamedTuple):
     """An object found: its pack's number and its place there."""
 
@@ -92,9 +149,11 @@ class ObjectDatabase:
         self._indexes: dict[int, PackIndex] = {}
         self._sealed: list[int] = []
         self._seen = -1
-        self._cache: OrderedDict[tuple[int, int], DecodedFrame] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], Frame] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached = 0
+        self._deltas: OrderedDict[bytes, Decoded] = OrderedDict()
+        self._delta_bytes = 0
         self._decompressors: list[ZstdDecompressor] = []
         self._open_lookups = 0
         self._open_prefixes: set[bytes] | None = None
@@ -108,6 +167,7 @@ class ObjectDatabase:
         self._indexes.clear()
         self._descriptors.clear()
         self._cache.clear()
+        self._deltas.clear()
 
     def refresh(self) -> None:
         """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
@@ -200,7 +260,7 @@ class ObjectDatabase:
                 kind, payload = frame.object(oid, where)
                 yield oid, kind, payload
 
-    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], DecodedFrame | None]]:
+    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Frame | None]]:
         """Yield the frames in this order; None for one whose pack was dropped since it was located."""
         if len(order) < PREFETCH_THRESHOLD:
             for at in order:
@@ -212,7 +272,7 @@ class ObjectDatabase:
         from concurrent.futures import Future, ThreadPoolExecutor
 
         with ThreadPoolExecutor(2, "layerfs-read") as pool:
-            ahead: list[Future[DecodedFrame]] = []
+            ahead: list[Future[Frame]] = []
             try:
                 for number, at in enumerate(order):
                     while len(ahead) < PREFETCH_DEPTH and number + len(ahead) < len(order):
@@ -345,7 +405,7 @@ class ObjectDatabase:
             self.index_problems[number] = "pack index is missing" if missing else str(error)
             return scan_index(pack, length)
 
-    def _frame(self, pack: int, offset: int) -> DecodedFrame:
+    def _frame(self, pack: int, offset: int) -> Frame:
         key = (pack, offset)
         with self._lock:
             frame = self._cache.get(key)
@@ -362,7 +422,7 @@ class ObjectDatabase:
                     self._cached -= len(old.payload)
         return frame
 
-    def _read_frame(self, pack: int, offset: int) -> DecodedFrame:
+    def _read_frame(self, pack: int, offset: int) -> Frame:
         try:
             opened = self._descriptor(pack)
             frame, head = packs.read_frame(opened.descriptor, offset)
@@ -373,8 +433,10 @@ class ObjectDatabase:
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
             raise StoreDamaged(f"{error.message} ({where})", "'layerfs fsck' names what is affected") from error
 
-    def decode(self, frame: bytes, head: frames.FrameHead) -> DecodedFrame:
-        """Decode a checked frame."""
+    def decode(self, frame: bytes, head: frames.FrameHead) -> Frame:
+        """Decode a checked frame; of a delta frame only the list of what it holds."""
+        if head.type == frames.DELTA:
+            return DeltaFrame(frame, frames.read_deltas(frame, head), self._resolve_payload)
         try:
             decompressor = self._decompressors.pop()
         except IndexError:
@@ -386,11 +448,96 @@ class ObjectDatabase:
         finally:
             self._decompressors.append(decompressor)
 
+    def prefix(self, oid: ObjectId) -> Decoded | None:
+        """Return an object for use as a prefix, and what it takes to decode it; None when it cannot be had.
+
+        Not verified: whatever is decoded with it is.
+        """
+        try:
+            located = self._lookup_fresh(oid)
+            return None if located is None else self._decoded_at(located)
+        except (StoreDamaged, MissingObject):
+            return None
+
+    def prefixes(self, oid: ObjectId) -> list[bytes]:
+        """Return the prefixes (16 bytes of an id) that an object's decoding needs, the nearest first."""
+        found: list[bytes] = []
+        located = self._locate(oid)
+        while True:
+            frame = self._frame(located.pack, located.place.frame)
+            prefix = frame.at(located.place).prefix if isinstance(frame, DeltaFrame) else None
+            if prefix is None:
+                return found
+            located = self._follow(prefix, len(found))
+            found.append(prefix)
+
+    def _follow(self, prefix: bytes, depth: int) -> Located:
+        if depth >= MAX_CHAIN:
+            raise StoreDamaged("an object's chain of prefixes is too deep")
+        located = self._lookup_fresh(ObjectId(prefix))
+        if located is None:
+            raise MissingObject(f"no such object: {prefix.hex()}…")
+        return located
+
+    def _decoded_at(self, located: Located) -> Decoded:
+        place = located.place
+        frame = self._frame(located.pack, place.frame)
+        if isinstance(frame, DeltaFrame):
+            return self._resolve(frame, frame.at(place))
+        if place.start + place.length > len(frame.payload):
+            raise StoreDamaged(f"pack index points outside its frame ({_where(located)})")
+        return Decoded(frame.payload[place.start : place.start + place.length], 0, len(frame.payload))
+
+    def _resolve_payload(self, frame: DeltaFrame, row: frames.DeltaObject) -> bytes:
+        return self._resolve(frame, row).payload
+
+    def _resolve(self, frame: DeltaFrame, row: frames.DeltaObject) -> Decoded:
+        """Decode one object of a delta frame, from the nearest prefix that is known or has none itself."""
+        chain: list[tuple[DeltaFrame, frames.DeltaObject]] = []
+        base: Decoded | None = None
+        while base is None:
+            with self._lock:
+                base = self._deltas.get(row.oid)
+                if base is not None:
+                    self._deltas.move_to_end(row.oid)
+                    break
+            chain.append((frame, row))
+            if row.prefix is None:
+                break
+            located = self._follow(row.prefix, len(chain) - 1)
+            below = self._frame(located.pack, located.place.frame)
+            if isinstance(below, DeltaFrame):
+                frame, row = below, below.at(located.place)
+            else:
+                base = self._decoded_at(located)
+        depth, total = (0, 0) if base is None else (base.depth, base.total)
+        if depth + len(chain) > MAX_CHAIN + (base is None):
+            raise StoreDamaged("an object's chain of prefixes is too deep")
+        if total + sum(step.length for _, step in chain) > MAX_CHAIN_BYTES:
+            raise StoreDamaged("an object's chain of prefixes is too long")
+        for step_frame, step in reversed(chain):
+            payload = frames.read_stream(step_frame.data, step, None if base is None else base.payload)
+            base = Decoded(payload, depth if base is None else base.depth + 1, total + step.length)
+            total = base.total
+            self._keep_delta(step.oid, base)
+        assert base is not None
+        return base
+
+    def _keep_delta(self, oid: bytes, decoded: Decoded) -> None:
+        with self._lock:
+            if oid in self._deltas:
+                return
+            self._deltas[oid] = decoded
+            self._delta_bytes += len(decoded.payload) + 200
+            while self._delta_bytes > DELTA_CACHE_BYTES:
+                _, old = self._deltas.popitem(last=False)
+                self._delta_bytes -= len(old.payload) + 200
+
 
 def _where(located: Located) -> str:
     return f"pack {packs.pack_name(located.pack)}, frame at {located.place.frame}"
 
 
-def _start(frame: DecodedFrame, oid: ObjectId) -> int:
+def _start(frame: Frame, oid: ObjectId) -> int:
     row = frame.rows.get(oid)
     return -1 if row is None else row.start

@@ -9,7 +9,7 @@ no extent tree; their content id is the id of their one chunk. See layerfs-objec
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from layerfs.errors import MalformedObject
@@ -48,10 +48,47 @@ class Extent(NamedTuple):
     chunk: ChunkId | None
 
 
-def build_extents(sink: ObjectSink, extents: Iterable[Extent]) -> ExtentId:
+class OldExtents:
+    """The extent tree of a file's older version, asked for its pieces and nodes in ascending order of offsets."""
+
+    def __init__(self, source: ObjectSource, root: ExtentId) -> None:
+        self._nodes: dict[int, ObjectId] = {}
+        self._pieces = self._iter(source, root, 0)
+        self._chunk: ObjectId | None = None
+        self._end = 0
+
+    def _iter(self, source: ObjectSource, oid: ObjectId, offset: int) -> Iterator[tuple[int, Extent]]:
+        node = read_extent_node(source, ExtentId(oid))
+        self._nodes[node.level] = oid
+        for extent in node.extents:
+            offset += extent.length
+            yield offset, extent
+        for child in node.children:
+            yield from self._iter(source, child.oid, offset)
+            offset += child.weight
+
+    def chunk_at(self, offset: int) -> ObjectId | None:
+        """Return the chunk that lies at or last before an offset."""
+        while self._end <= offset:
+            found = next(self._pieces, None)
+            if found is None:
+                break
+            self._end, extent = found
+            self._chunk = extent.chunk or self._chunk
+        return self._chunk
+
+    def nodes(self) -> Mapping[int, ObjectId]:
+        """Return the node of each level that was met last."""
+        return self._nodes
+
+
+def build_extents(sink: ObjectSink, extents: Iterable[Extent], before: OldExtents | None = None) -> ExtentId:
     """Put the extent tree of a file and return its root; at least one extent."""
     builder = NodeBuilder(sink, RULE)
     for length, chunk in extents:
+        if before is not None:
+            for level, oid in before.nodes().items():
+                builder.replaces(level, oid)
         encoded = _LEAF.pack(_HOLE, length) if chunk is None else _LEAF.pack(_DATA, length) + chunk
         builder.add(encoded, encoded, length)
     root = builder.finish()

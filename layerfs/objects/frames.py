@@ -6,17 +6,22 @@ allocated for it. Bytes that are not a frame raise StoreDamaged, whatever they a
 
 ====================  =====  ==========================================================
 magic                 4      ``LFr1``
-type                  u8     1 solid; 2 delta (reserved: decoded once it exists)
-codec                 u8     0 stored as is, 1 one zstd stream with its content size
+type                  u8     1 solid, 2 delta
+codec                 u8     0 stored as is, 1 one zstd stream with its content size, 2 a bare zstd stream per object
 flags                 u16    0
 raw length            u32    length of the decoded payload, at most 16 MiB
 stored length         u32    length of the payload in the file, at most the raw length + 64 KiB
 count                 u32    objects in the frame, 1 … 65,536
-prefix                32     only in a delta frame: the id of the object it names
-objects               37·n   kind u8, length u32, id 32; the payload holds them in this order
+objects               37·n   solid: kind u8, length u32, id 32; the payload holds them in this order
+objects               57·n   delta: kind u8, length u32, stored u32, prefix 16, id 32; likewise
 payload               …      stored length bytes
 checksum              u64    XXH3-64 of everything before
 ====================  =====  ==========================================================
+
+A *solid* frame is decoded by itself and as a whole. In a *delta* frame every object has a stream of its own (codec 2:
+zstd without magic, content size or checksum), for which another object, usually the version before, serves as a raw
+dictionary: the first 16 bytes of its id are the ``prefix``, zeros if there is none. Objects of a delta frame are decoded
+one at a time; following prefixes from frame to frame, and bounding that, is the task of ``database``.
 
 All integers are little-endian. Where frames lie in a file is in ``packs``; which object lies in which, in ``packindex``.
 """
@@ -41,11 +46,15 @@ SOLID = 1
 DELTA = 2
 RAW = 0
 ZSTD = 1
+STREAMS = 2
 MAX_RAW = MAX_OBJECT_BYTES
 MAX_STORED = MAX_RAW + 64 * 1024
 MAX_COUNT = 65_536
 HEADER = Struct("<4sBBHIII")
 ROW = Struct("<BI32s")
+DELTA_ROW = Struct("<BII16s32s")
+PREFIX_BYTES = 16
+NO_PREFIX = bytes(PREFIX_BYTES)
 CHECKSUM = Struct("<Q")
 GAP = 0
 """Kind of bytes in a solid frame's payload that belong to no object any more; the row's id is zeros."""
@@ -64,9 +73,32 @@ class FrameObject(NamedTuple):
     length: int
 
 
+class DeltaObject(NamedTuple):
+    """One object of a delta frame: as above, its prefix (None: it has none), and where its stream lies in the frame."""
+
+    kind: int
+    oid: ObjectId
+    start: int
+    length: int
+    prefix: bytes | None
+    stored_start: int
+    stored_length: int
+
+
+class DeltaRow(NamedTuple):
+    """One object to be written into a delta frame, with its stream."""
+
+    kind: int
+    oid: ObjectId
+    length: int
+    prefix: bytes | None
+    stream: bytes
+
+
 class FrameHead(NamedTuple):
     """What a frame says of itself before its payload."""
 
+    type: int
     codec: int
     raw_length: int
     stored_length: int
@@ -82,17 +114,17 @@ def read_head(data: bytes | memoryview, at: int = 0) -> FrameHead:
     magic, frame_type, codec, flags, raw_length, stored_length, count = HEADER.unpack_from(data, at)
     if magic != MAGIC:
         raise StoreDamaged("not a frame: wrong magic")
-    if frame_type != SOLID:
+    if frame_type not in (SOLID, DELTA):
         raise StoreDamaged(f"frame type {frame_type} is not known to this version")
-    if codec not in (RAW, ZSTD) or flags:
+    if (codec != STREAMS if frame_type == DELTA else codec not in (RAW, ZSTD)) or flags:
         raise StoreDamaged("frame has an unknown codec or flag")
     if not 1 <= count <= MAX_COUNT or raw_length > MAX_RAW or stored_length > MAX_STORED:
         raise StoreDamaged("frame declares an impossible length")
     if codec == RAW and raw_length != stored_length:
         raise StoreDamaged("frame stored as is declares two lengths")
-    payload_start = HEADER.size + count * ROW.size
+    payload_start = HEADER.size + count * (ROW if frame_type == SOLID else DELTA_ROW).size
     total = payload_start + stored_length + CHECKSUM.size
-    return FrameHead(codec, raw_length, stored_length, count, payload_start, total)
+    return FrameHead(frame_type, codec, raw_length, stored_length, count, payload_start, total)
 
 
 def check_frame(frame: bytes | memoryview) -> FrameHead:
@@ -108,6 +140,8 @@ def check_frame(frame: bytes | memoryview) -> FrameHead:
 
 def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject]:
     """Return the objects a checked frame lists; their lengths must add up to the payload."""
+    if head.type == DELTA:
+        return [FrameObject(*row[:4]) for row in read_deltas(frame, head)]
     objects: list[FrameObject] = []
     start = 0
     rows = memoryview(frame)[HEADER.size : head.payload_start]
@@ -124,9 +158,82 @@ def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject
     return objects
 
 
+def read_deltas(frame: bytes | memoryview, head: FrameHead) -> list[DeltaObject]:
+    """Return the objects a checked delta frame lists; both their lengths must add up."""
+    objects: list[DeltaObject] = []
+    start = stored = 0
+    rows = memoryview(frame)[HEADER.size : head.payload_start]
+    for kind, length, stored_length, prefix, oid in DELTA_ROW.iter_unpack(rows):
+        if not Kind.CHUNK <= kind < Kind.MOVE:
+            raise StoreDamaged(f"delta frame holds an object of unknown kind {kind}")
+        named = None if prefix == NO_PREFIX else prefix
+        objects.append(DeltaObject(kind, oid, start, length, named, head.payload_start + stored, stored_length))
+        start += length
+        stored += stored_length
+    if start != head.raw_length or stored != head.stored_length:
+        raise StoreDamaged("delta frame's objects do not add up to its payload")
+    return objects
+
+
+def read_stream(frame: bytes | memoryview, row: DeltaObject, prefix: bytes | None) -> bytes:
+    """Decode one object of a delta frame, given the payload of its prefix."""
+    import zstandard
+
+    stream = memoryview(frame)[row.stored_start : row.stored_start + row.stored_length]
+    if not row.length:
+        return b""
+    dictionary = None if not prefix else zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT)
+    decompressor = zstandard.ZstdDecompressor(dictionary, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
+    try:
+        payload = decompressor.decompress(stream, max_output_size=row.length, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise StoreDamaged("object of a delta frame does not decompress") from error
+    if len(payload) != row.length:
+        raise StoreDamaged("object of a delta frame does not have its declared length")
+    return payload
+
+
+def encode_stream(payload: bytes, prefix: bytes | None, level: int) -> bytes:
+    """Return the stream of one object of a delta frame."""
+    import zstandard
+
+    if not payload:
+        return b""
+    length = len(payload)
+    known = len(prefix) if prefix else 0
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        level,
+        source_size=length,
+        dict_size=known,
+        window_log=max(10, (length + known).bit_length()),
+        format=zstandard.FORMAT_ZSTD1_MAGICLESS,
+        write_content_size=0,
+        write_checksum=0,
+        write_dict_id=0,
+    )
+    dictionary = None if not prefix else zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT)
+    return zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters).compress(payload)
+
+
+def encode_delta_frame(rows: Sequence[DeltaRow]) -> bytes:
+    """Return the delta frame of objects whose streams are made."""
+    raw_length = sum(row.length for row in rows)
+    payload = b"".join([row.stream for row in rows])
+    if not 1 <= len(rows) <= MAX_COUNT or raw_length > MAX_RAW or len(payload) > MAX_STORED:
+        raise ValueError("frame exceeds its limits")
+    pack_row = DELTA_ROW.pack
+    listed = [pack_row(row.kind, row.length, len(row.stream), row.prefix or NO_PREFIX, row.oid) for row in rows]
+    head = HEADER.pack(MAGIC, DELTA, STREAMS, 0, raw_length, len(payload), len(rows)) + b"".join(listed)
+    hasher = xxh3_64(head)
+    hasher.update(payload)
+    return b"".join((head, payload, CHECKSUM.pack(hasher.intdigest())))
+
+
 def read_payload(frame: bytes | memoryview, head: FrameHead, decompressor: ZstdDecompressor) -> bytes:
-    """Return the decoded payload of a checked frame; never allocates beyond the declared, bounded length."""
+    """Return the decoded payload of a checked solid frame; never allocates beyond the declared, bounded length."""
     stored = memoryview(frame)[head.payload_start : head.payload_start + head.stored_length]
+    if head.type != SOLID:
+        raise StoreDamaged("a delta frame is not decoded as a whole")
     if head.codec == RAW:
         return bytes(stored)
     import zstandard

@@ -19,7 +19,7 @@ class MemoryObjects:
         self.reads = 0
         self.puts = 0
 
-    def put(self, kind: Kind, payload: bytes) -> ObjectId:
+    def put(self, kind: Kind, payload: bytes, *, like: ObjectId | None = None) -> ObjectId:
         """Keep the payload; return its id."""
         self.puts += 1
         oid = object_id(kind, payload)

@@ -59,7 +59,7 @@ class _Level:
 class NodeBuilder:
     """Builds one search tree from items given in order."""
 
-    __slots__ = ("_levels", "_mask", "_only", "_rule", "_sink")
+    __slots__ = ("_levels", "_likes", "_mask", "_only", "_rule", "_sink")
 
     def __init__(self, sink: ObjectSink, rule: NodeRule) -> None:
         self._sink = sink
@@ -67,10 +67,15 @@ class NodeBuilder:
         self._mask = (1 << rule.boundary_bits) - 1
         self._levels = [_Level()]
         self._only: list[ObjectId] = []
+        self._likes: dict[int, ObjectId] = {}
 
     def add(self, key: bytes, encoded: bytes, weight: int) -> None:
         """Append one item of the lowest level."""
         self._append(0, key, encoded, weight)
+
+    def replaces(self, level: int, oid: ObjectId) -> None:
+        """Say which node of an older version covers what comes next on a level: a hint for storing new ones."""
+        self._likes[level] = oid
 
     def adopt(self, child: Child, level: int) -> bool:
         """Append an existing node of ``level`` whole, if the builder stands at a boundary of that level.
@@ -114,12 +119,18 @@ class NodeBuilder:
         key = child.key if self._rule.key_of_child else child.oid
         self._append(number, key, self._rule.encode_child(child), child.weight)
 
+    def _put(self, number: int, payload: bytes) -> ObjectId:
+        like = self._likes.get(number)
+        if like is None:
+            return self._sink.put(self._rule.kind, payload)
+        return self._sink.put(self._rule.kind, payload, like=like)
+
     def _flush(self, number: int) -> None:
         level = self._levels[number]
         if not level.items:
             return
         payload = bytes((number,)) + b"".join(level.items)
-        child = Child(level.key, level.weight, self._sink.put(self._rule.kind, payload))
+        child = Child(level.key, level.weight, self._put(number, payload))
         level.items = []
         level.size = level.weight = 0
         self._append_child(number + 1, child)

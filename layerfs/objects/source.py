@@ -22,8 +22,8 @@ class ObjectSource(Protocol):
 class ObjectSink(Protocol):
     """Something objects can be put into."""
 
-    def put(self, kind: Kind, payload: bytes) -> ObjectId:
-        """Store the payload (once) and return its id."""
+    def put(self, kind: Kind, payload: bytes, *, like: ObjectId | None = None) -> ObjectId:
+        """Store the payload (once) and return its id; ``like`` may name an object that is probably similar: a hint."""
 
 
 class ObjectStore(ObjectSource, ObjectSink, Protocol):

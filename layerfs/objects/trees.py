@@ -181,7 +181,7 @@ def edit_tree(store: ObjectStore, tree: TreeId, changes: Mapping[bytes, Entry | 
         return tree
     pending = sorted(changes.items(), reverse=True)
     builder = NodeBuilder(store, RULE)
-    _edit_node(store, read_node(store, tree), True, pending, builder)
+    _edit_node(store, tree, read_node(store, tree), True, pending, builder)
     while pending:
         _add_pending(pending.pop(), builder)
     return _finish(store, builder)
@@ -197,19 +197,19 @@ def _add_pending(change: tuple[bytes, Entry | None], builder: NodeBuilder) -> No
 
 
 def _edit_node(
-    store: ObjectStore, node: Node, rightmost: bool, pending: Pending, builder: NodeBuilder
+    store: ObjectStore, oid: ObjectId, node: Node, rightmost: bool, pending: Pending, builder: NodeBuilder
 ) -> None:
     """Feed the entries below ``node`` to the builder, merged with ``pending`` (sorted backwards, popped from the end).
 
     The last node of a level may end where the list ended, not at a boundary; it is adopted only if nothing follows.
     """
+    builder.replaces(node.level, oid)
     final = len(node.children) - 1
     for number, child in enumerate(node.children):
         touched = bool(pending) and (pending[-1][0] <= child.key or (rightmost and number == final))
         if touched or not builder.adopt(child, node.level - 1):
-            _edit_node(
-                store, _read_child(store, child, node.level), rightmost and number == final, pending, builder
-            )
+            below = _read_child(store, child, node.level)
+            _edit_node(store, child.oid, below, rightmost and number == final, pending, builder)
     for name, entry in node.entries:
         while pending and pending[-1][0] < name:
             _add_pending(pending.pop(), builder)
