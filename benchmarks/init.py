@@ -1,6 +1,6 @@
 """Capturing a real environment, and capturing it again when nothing changed: restic, borg, git and tar|zstd beside it.
 
-Run ``python benchmarks/init.py [--rounds N] [--quick] [--json FILE]``. Whole processes, warm page cache; before each run
+Run ``python benchmarks/init.py [--rounds N] [--quick] [--json FILE]``. Whole processes, the tree read into the page cache once before; before each run
 what others left dirty is written out. Git leaves the tree's ``.git`` out, the others capture everything. "Again" is
 ``layerfs status``, ``git status``, ``restic backup`` and ``borg create`` on the tree as it was captured.
 """
@@ -116,6 +116,8 @@ def main() -> None:
             make(found.path, place) for name, make in tools.items() if name not in missing and name != "zstd"
         ]
         measured = [Measured(peer) for peer in chosen]
+        peers.run("tar", "-c", "-f", place / "warm.tar", "-C", found.path, ".")
+        (place / "warm.tar").unlink()
         try:
             results = first_captures(measured, options.rounds)
             results += again(measured, found.path, options.rounds)

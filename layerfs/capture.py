@@ -5,8 +5,9 @@ FIFO, never leaves the file system of its root unless told to, and never leaves 
 the result is a :class:`Problem`. A file that moves while it is read is read again; if it will not hold still the capture
 is refused (``TornRead``) unless the caller allows torn reads.
 
-Cost: one scan per directory; only directories whose rows changed since the stat cache are decoded, and only files whose
-rows changed are opened. Where objects go is the caller's affair (``ObjectStore``).
+Cost: one scan per directory; only directories whose rows changed since the stat cache are decoded, only files whose
+rows changed are opened, and no tree is read above directories in which nothing changed.
+Where objects go is the caller's affair (``ObjectStore``).
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from layerfs.errors import NotFound, TornRead, quote
 from layerfs.ids import TreeId
 from layerfs.linkgroups import assign_groups
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
-from layerfs.objects.content import put_blocks
+from layerfs.objects.content import old_extents, put_blocks, put_chunk
 from layerfs.objects.entry import MODE_MASK, Entry, EntryKind, Xattrs, device_ref
 from layerfs.objects.environment import join, tree_of
-from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectStore
 from layerfs.objects.trees import Named, build_tree, edit_tree, read_tree
 from layerfs.progress import SILENT, Progress
@@ -128,7 +128,7 @@ def capture_directory(
     )
     run.device = info.st_dev
     xattrs = run.xattrs(directory, b".", b"")
-    top = run.directory(directory, b"", row, tree_of(base) if base is not None else None)
+    top = run.directory(directory, b"", tree_of(base) if base is not None else None)
     root = run.finish(top, row, xattrs)
     if base is not None and run.rules.keep_owners:
         root = root._replace(uid=base.uid, gid=base.gid)
@@ -143,6 +143,8 @@ class _Pending(NamedTuple):
     below: dict[bytes, _Pending]
     blob: bytes
     linked: bool
+    special: bool
+    base: TreeId | None = None
 
 
 class _Capture:
@@ -160,7 +162,7 @@ class _Capture:
 
     # -- directories ----------------------------------------------------------------------------------------------
 
-    def directory(self, fd: int, path: bytes, row: Row, base: TreeId | None) -> TreeId | _Pending:
+    def directory(self, fd: int, path: bytes, base: TreeId | None) -> TreeId | _Pending:
         """Capture one directory and everything below; return its tree, or what waits for link groups."""
         scanned_ns = kernel_now_ns()
         blob = native.scan_directory(fd)
@@ -171,7 +173,7 @@ class _Capture:
             and base is not None
             and cached.blob == blob
             and cached.tree == base
-            and not cached.linked
+            and not cached.special
         ):
             return self._unchanged(fd, path, cached)
         rows = native.parse_rows(blob)
@@ -182,16 +184,18 @@ class _Capture:
         items: dict[bytes, Entry] = {}
         below: dict[bytes, _Pending] = {}
         reading: list[Row] = []
-        linked = False
+        linked = special = False
         for item in rows:
             name = item.name
             inner = join(path, name)
             if self.rules.excluded is not None and self.rules.excluded(inner):
                 continue
             kind = entry_kind(item.mode)
-            if item.dev != self.device and not self.rules.cross_filesystems:
-                self._mount(inner, item, items)
-                continue
+            if item.dev != self.device:
+                special = True
+                if not self.rules.cross_filesystems:
+                    self._mount(inner, item, items)
+                    continue
             if kind is EntryKind.DIR:
                 self._enter(fd, inner, item, known.get(name), items, below)
                 continue
@@ -212,48 +216,85 @@ class _Capture:
         ordered = sorted(items.items())
         smudged = smudge(blob, rows, scanned_ns)
         if linked or below:
-            return _Pending(path, ordered, below, smudged, linked)
-        tree = base if base is not None and known == items else build_tree(self.store, ordered)
-        self._remember(path, ordered, smudged, tree, linked)
+            return _Pending(path, ordered, below, smudged, linked, special, base)
+        tree = self._build(ordered, base)
+        self._remember(path, ordered, smudged, tree, linked or special)
         return tree
 
-    def _remember(self, path: bytes, items: list[Named], blob: bytes, tree: TreeId, linked: bool) -> None:
-        names = tuple(name for name, entry in items if entry.kind is EntryKind.DIR)
-        self.next_cache.put(path, CachedDirectory(blob, tree, names, linked))
+    def _build(self, items: list[Named], base: TreeId | None) -> TreeId:
+        """Return the tree of these entries, made from the state before if there is one: only new nodes are put."""
+        if base is None:
+            return build_tree(self.store, items)
+        known: dict[bytes, Entry | None] = dict(read_tree(self.store, base))
+        changes = {name: entry for name, entry in items if known.pop(name, None) != entry}
+        return edit_tree(self.store, base, changes | dict.fromkeys(known))
+
+    def _remember(self, path: bytes, items: list[Named], blob: bytes, tree: TreeId, special: bool) -> None:
+        names: list[bytes] = []
+        files = size = 0
+        for name, entry in items:
+            if entry.kind is EntryKind.FILE:
+                files += 1
+                size += entry.size
+            elif entry.kind is EntryKind.DIR:
+                names.append(name)
+        others = len(items) - files - len(names)
+        self.next_cache.put(path, CachedDirectory(blob, tree, tuple(names), special, files, others, size))
 
     def _unchanged(self, fd: int, path: bytes, cached: CachedDirectory) -> TreeId | _Pending:
-        """Go through a directory none of whose own rows changed: only what lies in its sub-directories may have."""
-        if not cached.subdirectories:
-            self._count_cached(cached)
-            self.next_cache.put(path, cached)
-            return cached.tree
-        rows = {row.name: row for row in native.parse_rows(cached.blob)}
-        known = dict(read_tree(self.store, cached.tree))
-        items = dict(known)
+        """Go through a directory none of whose own rows changed: only what lies in its sub-directories may have.
+
+        Its sub-directories' own attributes have not changed either, extended ones included: those move the ctime, which
+        is in the rows. So the tree is read only when something below it came out different.
+        """
+        self.totals.files += cached.files
+        self.totals.others += cached.others
+        self.totals.size += cached.size
+        known: dict[bytes, Entry] | None = None
+        items: dict[bytes, Entry] = {}
         below: dict[bytes, _Pending] = {}
         for name in cached.subdirectories:
-            row = rows[name]
-            if row.dev != self.device and not self.rules.cross_filesystems:
-                self._mount(join(path, name), row, items)
+            inner = join(path, name)
+            child = self.cache.get(inner)
+            result = None if child is None else self._enter_unchanged(fd, name, inner, child.tree)
+            if child is not None and result == child.tree:
+                continue
+            if known is None:
+                known = dict(read_tree(self.store, cached.tree))
+                items = dict(known)
+            if result is None:
+                row = next(row for row in native.parse_rows(cached.blob) if row.name == name)
+                self._enter(fd, inner, row, known.get(name), items, below)
+            elif isinstance(result, _Pending):
+                below[name] = result
             else:
-                self._enter(fd, join(path, name), row, known.get(name), items, below)
-        self._count_cached(cached)
+                items[name] = known[name]._replace(ref=result)
+        if known is None:
+            self.next_cache.put(path, cached)
+            return cached.tree
         if below:
-            return _Pending(path, sorted(items.items()), below, cached.blob, False)
+            return _Pending(path, sorted(items.items()), below, cached.blob, False, False, cached.tree)
         changes = {
             name: items.get(name)
             for name in known.keys() | items.keys()
             if known.get(name) != items.get(name)
         }
         tree = edit_tree(self.store, cached.tree, changes)
-        self.next_cache.put(path, cached._replace(tree=tree))
+        self.next_cache.put(path, cached if tree == cached.tree else cached._replace(tree=tree))
         return tree
 
-    def _count_cached(self, cached: CachedDirectory) -> None:
-        for row in native.parse_rows(cached.blob):
-            kind = entry_kind(row.mode)
-            if kind is not EntryKind.DIR:
-                self._count(kind, row.size)
+    def _enter_unchanged(self, fd: int, name: bytes, path: bytes, base: TreeId) -> TreeId | _Pending | None:
+        """Capture a sub-directory whose own row did not change; None if it cannot be entered the short way."""
+        try:
+            inner = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
+        except OSError:
+            return None
+        try:
+            return self.directory(inner, path, base)
+        except PermissionError:
+            return None
+        finally:
+            os.close(inner)
 
     def _enter(
         self,
@@ -274,7 +315,7 @@ class _Capture:
             base = tree_of(before) if before is not None and before.kind is EntryKind.DIR else None
             xattrs = self.xattrs(inner, b".", path)
             try:
-                result = self.directory(inner, path, row, base)
+                result = self.directory(inner, path, base)
             except PermissionError as error:
                 self._problem(path, row.name, error, before, items)
                 return
@@ -310,8 +351,8 @@ class _Capture:
                 if group != entry.link_group:
                     entry = entry._replace(link_group=group)
             items.append((name, entry))
-        tree = build_tree(self.store, items)
-        self._remember(pending.path, items, pending.blob, tree, pending.linked)
+        tree = self._build(items, pending.base)
+        self._remember(pending.path, items, pending.blob, tree, pending.linked or pending.special)
         return tree
 
     # -- entries --------------------------------------------------------------------------------------------------
@@ -428,7 +469,7 @@ class _Capture:
             inner = join(path, row.name)
             data = result.data
             if data is not None and result.mode == row.mode:
-                ref = self.store.put(Kind.CHUNK, data) if data else b""
+                ref = put_chunk(self.store, data, known.get(row.name)) if data else b""
                 items[row.name] = self._file_entry(
                     fd, inner, row, known.get(row.name), result.mtime_ns, len(data), ref
                 )
@@ -484,7 +525,7 @@ class _Capture:
             if attempt:
                 time.sleep(TORN_PAUSE_SECONDS * attempt)
             try:
-                content = read_file(fd, row.name, self.store, self.progress)
+                content = read_file(fd, row.name, self.store, self.progress, before)
             except NotFound:
                 return
             except OSError as error:
@@ -537,9 +578,16 @@ class FileContent(NamedTuple):
     stable: bool
 
 
-def read_file(directory: int, name: bytes, store: ObjectStore, progress: Progress = SILENT) -> FileContent:
+def read_file(
+    directory: int,
+    name: bytes,
+    store: ObjectStore,
+    progress: Progress = SILENT,
+    earlier: Entry | None = None,
+) -> FileContent:
     """Read a regular file of any size into the store, with bounded memory; holes on disk are not read.
 
+    ``earlier`` is what the store has at its place, which helps to store the difference only.
     Raises NotFound if the name is gone, OSError if it cannot be opened or read or is no regular file (EINVAL).
     """
     try:
@@ -557,13 +605,13 @@ def read_file(directory: int, name: bytes, store: ObjectStore, progress: Progres
             if size >= ONE_PIECE_LIMIT:
                 return FileContent(b"", size, os.fstat(fd), False)
             if data:
-                ref = store.put(Kind.CHUNK, data)
+                ref = put_chunk(store, data, earlier)
         else:
             blocks = _Blocks(fd, before, progress)
             first = blocks.prime()
             if not first:
                 return FileContent(b"", 0, os.fstat(fd), False)
-            ref, size = put_blocks(store, blocks)
+            ref, size = put_blocks(store, blocks, old_extents(store, earlier))
         after = os.fstat(fd)
         moved = (before.st_size, before.st_mtime_ns, before.st_ctime_ns) != (
             after.st_size,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,27 +24,35 @@ from typing import NamedTuple
 import xxhash
 import zstandard
 
-from layerfs.errors import MalformedObject
-from layerfs.ids import ID_BYTES, ObjectId, TreeId
-from layerfs.objects.codec import Reader, Writer
+from layerfs.ids import ObjectId, TreeId
 from layerfs.rows import ROW_HEADER, Row
 
-MAGIC = b"LFSTAT01"
+MAGIC = b"LFSTAT02"
 RACY_NS = 20_000_000
 COARSE_RACY_NS = 2_000_000_000
 NANO = 1_000_000_000
 _CTIME_SECONDS_AT = 60
 _CTIME_NANOS_AT = 72
 _REALTIME_COARSE = 5
+_HEAD = struct.Struct("<IIIBIIQ32s")
+"""Of one directory in the file: lengths of path, sub-directory names and rows; special, files, others, size; tree id."""
 
 
 class CachedDirectory(NamedTuple):
-    """One directory at its last capture: its rows, its tree, its sub-directories, and whether it held linked files."""
+    """One directory at its last capture: its rows, its tree, and its sub-directories.
+
+    A sub-directory that is cached too was captured together with this one, so its tree is the one this tree holds.
+    ``special`` says that it held linked files or mount points, so that its entries are always looked at. ``files``,
+    ``others`` and ``size`` sum up what lies right in it, apart from directories.
+    """
 
     blob: bytes
     tree: TreeId
     subdirectories: tuple[bytes, ...]
-    linked: bool
+    special: bool
+    files: int = 0
+    others: int = 0
+    size: int = 0
 
 
 def kernel_now_ns() -> int:
@@ -93,6 +102,11 @@ class StatCache:
     def __len__(self) -> int:
         return len(self._directories)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StatCache) and self._directories == other._directories
+
+    __hash__ = None  # type: ignore[assignment]
+
     def items(self) -> Iterator[tuple[bytes, CachedDirectory]]:
         """Yield (path, directory)."""
         return iter(self._directories.items())
@@ -100,13 +114,12 @@ class StatCache:
 
 def encode_cache(cache: StatCache) -> bytes:
     """Return the bytes of a cache file."""
-    out = Writer().uint(len(cache))
+    parts: list[bytes] = []
     for path, directory in cache.items():
-        out.data(path).raw(directory.tree).uint(directory.linked).data(directory.blob)
-        out.uint(len(directory.subdirectories))
-        for name in directory.subdirectories:
-            out.data(name)
-    body = zstandard.ZstdCompressor(level=1).compress(out.done())
+        names = b"/".join(directory.subdirectories)
+        blob, tree, _, special, *counts = directory
+        parts += (_HEAD.pack(len(path), len(names), len(blob), special, *counts, tree), path, names, blob)
+    body = zstandard.ZstdCompressor(level=1).compress(b"".join(parts))
     return MAGIC + xxhash.xxh3_64_digest(body) + body
 
 
@@ -117,15 +130,22 @@ def decode_cache(payload: bytes) -> StatCache:
     if payload[: len(MAGIC)] != MAGIC or xxhash.xxh3_64_digest(body) != payload[len(MAGIC) : len(MAGIC) + 8]:
         return cache
     try:
-        reader = Reader(zstandard.ZstdDecompressor().decompress(body), "stat cache")
-        for _ in range(reader.count()):
-            path, tree, linked, blob = reader.data(), reader.raw(ID_BYTES), reader.uint(), reader.data()
-            names = tuple(reader.data() for _ in range(reader.count()))
-            cache.put(path, CachedDirectory(blob, TreeId(ObjectId(tree)), names, bool(linked)))
-        reader.end()
-    except (MalformedObject, zstandard.ZstdError):
+        data = zstandard.ZstdDecompressor().decompress(body)
+        at = 0
+        while at < len(data):
+            path_length, names_length, blob_length, special, *counts, tree = _HEAD.unpack_from(data, at)
+            at += _HEAD.size
+            names_at = at + path_length
+            blob_at = names_at + names_length
+            path, names = data[at:names_at], data[names_at:blob_at]
+            at = blob_at + blob_length
+            subdirectories = tuple(names.split(b"/")) if names else ()
+            blob = data[blob_at:at]
+            oid = TreeId(ObjectId(tree))
+            cache.put(path, CachedDirectory(blob, oid, subdirectories, bool(special), *counts))
+    except (struct.error, zstandard.ZstdError):
         return StatCache()
-    return cache
+    return cache if at == len(data) else StatCache()
 
 
 def load_cache(path: bytes) -> StatCache:

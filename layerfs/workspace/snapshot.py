@@ -98,7 +98,7 @@ def _directory(
         captured.problems,
         captured.mounts,
         captured.totals.read_files,
-        lambda: _keep(store, record.name, captured.cache),
+        lambda: None if captured.cache == cache else _keep(store, record.name, captured.cache),
     )
 
 

@@ -247,3 +247,25 @@ def test_a_fifo_that_takes_the_place_of_a_file_does_not_block(
     entry = lookup_path(objects, captured.root, b"swapped")
     assert entry is not None and stat.S_ISFIFO(os.lstat(source / "swapped").st_mode)
     assert entry.kind.name == "FIFO"
+
+
+def test_a_change_below_unchanged_directories_is_found_and_nothing_else_moves(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    deep = source / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"one")
+    (source / "a" / "other" / "x").mkdir(parents=True)
+    (source / "a" / "other" / "x" / "file").write_bytes(b"other")
+    first = capture(source, objects)
+    settle(source)
+    second = capture(source, objects, first.root, first.cache)
+    assert capture(source, objects, second.root, second.cache).cache == second.cache
+    (deep / "file").write_bytes(b"two")
+    third = capture(source, objects, second.root, second.cache)
+    assert third.root == capture(source, objects).root != second.root
+    os.setxattr(source / "a" / "b", "user.mark", b"value")
+    (source / "a" / "other" / "x").chmod(0o700)
+    fourth = capture(source, objects, third.root, third.cache)
+    assert fourth.root == capture(source, objects).root != third.root
+    again = capture(source, objects, fourth.root, decode_cache(encode_cache(fourth.cache)))
+    assert again.root == fourth.root
