@@ -16,16 +16,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from layerfs import storeformat
+from layerfs import reserve, storeformat
 from layerfs.atomicfile import Files, storage_errors
 from layerfs.errors import (
     AlreadyExists,
     Busy,
     LayerfsError,
     MissingObject,
+    NoSpace,
     NotAStore,
     Refused,
     StoreDamaged,
+    StoreIoFailed,
     quote,
 )
 from layerfs.ids import ObjectId, short
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 PACKS = b"packs"
 SCRATCH = b"tmp"
+NO_ROOM = 256 * 1024
+"""With less than this free, a database that cannot be opened may be one that SQLite finds no room to open."""
+
 DIRECTORIES = (PACKS, SCRATCH, b"cache", b"workspaces", b"mnt")
 Clock = Callable[[], int]
 
@@ -131,6 +136,7 @@ class Store:
             files.replace(root_fd, storeformat.FORMAT_FILE, storeformat.encode_format(fmt))
             _sync_parent(files, path)
             self._attach()
+            self.restore_reserve()
             if kind == "overlay":
                 self.notes.append("store lies on overlayfs: the overlay engine is not available in it")
         except BaseException:
@@ -166,7 +172,12 @@ class Store:
             raise
         if attach:
             try:
-                self._attach()
+                try:
+                    self._attach()
+                except StoreIoFailed:
+                    if self.free_bytes() >= NO_ROOM or not self.release_reserve():
+                        raise
+                    self._attach()
                 self._recover_if_free()
             except BaseException:
                 self.close()
@@ -263,6 +274,49 @@ class Store:
         finally:
             self._lane.leave()
 
+    @contextmanager
+    def upkeep(self) -> Iterator[None]:
+        """Hold the lock of collection, repacking and purging; raise Busy when another process does."""
+        from layerfs.lease import upkeep
+
+        with upkeep(self.files, self._root_fd):
+            yield
+
+    @contextmanager
+    def condemned(self, numbers: Sequence[int], wait: float) -> Iterator[None]:
+        """Hold packs condemned, see ``lease``; inside :meth:`upkeep`."""
+        from layerfs.lease import condemned
+
+        with condemned(self.files, self._root_fd, numbers, wait):
+            yield
+
+    @contextmanager
+    def leased(self) -> Iterator[None]:
+        """Hold a lease without a batch: no collection begins to drop anything meanwhile."""
+        from layerfs.lease import take_lease
+
+        lease = take_lease(self.files, self._root_fd)
+        try:
+            yield
+        finally:
+            lease.release()
+
+    def make_bulk(self) -> BulkPack:
+        """Start a bulk pack that the caller registers by a move or a restart, and then releases."""
+        return self._make_bulk()
+
+    def free_bytes(self) -> int:
+        """Return the room there is on the store's file system."""
+        return reserve.free_bytes(self._root_fd)
+
+    def release_reserve(self) -> bool:
+        """Give up the reserve; return whether that made room."""
+        return reserve.release(self.files, self._root_fd)
+
+    def restore_reserve(self) -> bool:
+        """Make the reserve again if there is room; return whether it is there."""
+        return reserve.restore(self.files, self._root_fd)
+
     def sweep(self) -> list[bytes]:
         """Remove what dead writers left in ``packs/``; return the names."""
         with self.lane():
@@ -287,7 +341,14 @@ class Store:
             ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
         sequence = self.db.state().sequence + 1
         move = Move(sequence, self._clock() if time_ns is None else time_ns, actor, tuple(ops))
-        self._log.append(self.db, prepared.groups if prepared is not None else (), move)
+        groups = prepared.groups if prepared is not None else ()
+        try:
+            self._log.append(self.db, groups, move)
+        except NoSpace:
+            # Whoever only moves pointers may be about to make room; new content is what the disk is full for.
+            if batch is not None or not self.release_reserve():
+                raise
+            self._log.append(self.db, groups, move)
         if batch is not None:
             batch.applied()
         self.objects.refresh()

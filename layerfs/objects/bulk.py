@@ -13,8 +13,8 @@ import os
 from layerfs.atomicfile import Files, lock_file
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
-from layerfs.objects import packs
-from layerfs.objects.packindex import IndexBuilder
+from layerfs.objects import frames, packs
+from layerfs.objects.packindex import IndexBuilder, frame_places
 
 TEMPORARY = b".bulk-"
 TEMPORARY_INDEX = b".index-"
@@ -43,6 +43,19 @@ class BulkPack:
         self._index.add_frame(offset, objects)
         self._length += len(frame)
         return offset
+
+    @property
+    def length(self) -> int:
+        """Bytes written so far."""
+        return self._length
+
+    def append_frame(self, frame: bytes) -> None:
+        """Write a whole frame as it is; gaps in it and moves are not indexed."""
+        head = frames.read_head(frame)
+        for prefix, place in frame_places(packs.ScannedFrame(self._length, frame, head)):
+            self._index.add(prefix, place)
+        self._files.write(self._descriptor, frame, self._length)
+        self._length += len(frame)
 
     def read(self, offset: int) -> bytes:
         """Return the checked frame at ``offset``."""
@@ -105,7 +118,7 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
     is locked and stays. Returns the names removed.
     """
     removed: list[bytes] = []
-    base_sequence = _first_sequence(files, packs_fd, base)
+    begin = (_first_sequence(files, packs_fd, base), base)
     for entry in sorted(os.listdir(packs_fd)):
         name = os.fsencode(entry)
         number = packs.file_number(name)
@@ -118,7 +131,7 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
         try:
             if not lock_file(descriptor, wait=False):
                 continue
-            if number and not _is_superfluous(descriptor, base_sequence):
+            if number and not _is_superfluous(descriptor, begin):
                 continue
             if name.startswith(TEMPORARY_INDEX) and _has_live_pack(files, packs_fd, name):
                 continue
@@ -131,13 +144,13 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
     return removed
 
 
-def _is_superfluous(descriptor: int, base_sequence: int) -> bool:
+def _is_superfluous(descriptor: int, begin: tuple[int, int]) -> bool:
     """Whether this is certainly a bulk pack or a log pack from before the base: any other, or a damaged one, stays."""
     try:
         header = packs.read_header(descriptor)
     except StoreDamaged:
         return False
-    return header.role == packs.BULK or header.first_sequence < base_sequence
+    return header.role == packs.BULK or (header.first_sequence, header.number) < begin
 
 
 def _first_sequence(files: Files, packs_fd: int, base: int) -> int:
