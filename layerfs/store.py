@@ -458,7 +458,15 @@ class _Unfinished(NamedTuple):
 
 
 _REMAINS = _Unfinished(
-    frozenset({DATABASE_FILE, DATABASE_FILE + b"-wal", DATABASE_FILE + b"-shm", DATABASE_FILE + b"-journal"}),
+    frozenset(
+        {
+            reserve.RESERVE_FILE,
+            DATABASE_FILE,
+            DATABASE_FILE + b"-wal",
+            DATABASE_FILE + b"-shm",
+            DATABASE_FILE + b"-journal",
+        }
+    ),
     frozenset(DIRECTORIES),
 )
 
