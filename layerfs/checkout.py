@@ -44,10 +44,10 @@ def temporary_prefix(pid: int) -> bytes:
 class Restored:
     """What a checkout did: counts, and what could not be represented."""
 
-    __slots__ = ("files", "foreign_owners", "others", "problems", "removed", "size")
+    __slots__ = ("cloned", "files", "foreign_owners", "others", "problems", "removed", "size")
 
     def __init__(self) -> None:
-        self.files = self.others = self.size = self.removed = 0
+        self.files = self.others = self.size = self.removed = self.cloned = 0
         self.foreign_owners = 0
         self.problems: list[Problem] = []
 
@@ -120,13 +120,17 @@ class Writer:
     def _create_file(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
         fd = os.open(name, _CREATE, _PRIVATE, dir_fd=directory)
         try:
-            write_content(self.source, fd, entry)
+            self.write(fd, entry, path)
             self.set_attributes(fd, entry, path)
         finally:
             os.close(fd)
         self.restored.files += 1
         self.restored.size += entry.size
         self.progress.advance(1, entry.size)
+
+    def write(self, fd: int, entry: Entry, path: bytes) -> None:
+        """Fill an empty file; ``path`` is for those who have its content elsewhere too."""
+        write_content(self.source, fd, entry)
 
     def _create_special(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
         try:
@@ -398,7 +402,11 @@ def create_into(
     source: ObjectSource, directory: int, root: Entry, *, owners: bool, progress: Progress = SILENT
 ) -> Restored:
     """Create the whole environment ``root`` inside the open, empty ``directory``, its own attributes included."""
-    writer = Writer(source, directory, owners=owners, progress=progress)
+    return create_by(Writer(source, directory, owners=owners, progress=progress), directory, root)
+
+
+def create_by(writer: Writer, directory: int, root: Entry) -> Restored:
+    """The same, by a writer of the caller's."""
     try:
         writer.strip_xattrs(directory)
         writer.create_tree(directory, root, b"")

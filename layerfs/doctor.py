@@ -1,7 +1,8 @@
 """Doctor: what this machine can do for layerfs, found by trying.
 
 Owns the list of findings: each capability is probed with the very operation that needs it, in the directory where the
-store is or would be, and said together with why it matters. Nothing is changed and nothing is left behind.
+store is or would be, and said together with why it matters. Nothing is changed and nothing is left behind. For a store
+it also tells which files of its newest state name absolute paths, into the captured directory or out of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from layerfs import native
+from layerfs.ids import CommitId
+from layerfs.store import Store
 from layerfs.storeformat import file_system_kind, is_remote
-from layerfs.workspace.overlayprobe import why_not, why_not_in_namespace
+from layerfs.workspace.overlayprobe import why_no_namespace, why_not, why_not_in_namespace
+from layerfs.workspace.references import Reference, find_references, is_of_the_system
 
 _FICLONE = 0x40049409
 
@@ -28,6 +32,37 @@ class Finding(NamedTuple):
     works: bool
     found: str
     meaning: str = ""
+
+
+class Departures(NamedTuple):
+    """The absolute paths in a state: those into the captured directory, and those out of it that may be missing.
+
+    ``missing`` do not exist on this machine or cannot be followed, ``foreign`` exist but belong to no operating system;
+    ``system`` counts the rest, such as ``/bin/sh``.
+    """
+
+    into: tuple[Reference, ...]
+    missing: tuple[Reference, ...]
+    foreign: tuple[Reference, ...]
+    system: int
+
+
+def find_departures(store: Store, commit: CommitId) -> Departures:
+    """Look at every file of a state that is likely to name absolute paths."""
+    references = find_references(store, commit)
+    source = store.format.source or b"/"
+    missing: list[Reference] = []
+    foreign: list[Reference] = []
+    system = 0
+    for reference in references.out:
+        target = os.path.normpath(os.path.join(source, os.path.dirname(reference.path), reference.target))
+        if not os.path.exists(target):
+            missing.append(reference)
+        elif not is_of_the_system(target):
+            foreign.append(reference)
+        else:
+            system += 1
+    return Departures(references.into, tuple(missing), tuple(foreign), system)
 
 
 def examine(directory: bytes) -> list[Finding]:
@@ -56,6 +91,7 @@ def examine(directory: bytes) -> list[Finding]:
         *findings,
         _overlay("overlay", why_not(place), "'layerfs mount' makes copies instead"),
         _overlay("overlay-in-namespace", why_not_in_namespace(place), "'layerfs run' without root makes copies instead"),
+        _namespaces(),
         _xattrs(place),
         _reflinks(place),
         _fuse(),
@@ -70,6 +106,12 @@ def _existing(directory: bytes) -> bytes:
 
 def _overlay(name: str, reason: str | None, meaning: str) -> Finding:
     return Finding(name, reason is None, reason or "mounted and written to", meaning)
+
+
+def _namespaces() -> Finding:
+    reason = why_no_namespace()
+    meaning = "'layerfs run' needs --no-at-source if files of the state name the captured path"
+    return Finding("private-mounts", reason is None, reason or "a command can have mounts of its own", meaning)
 
 
 def _xattrs(place: bytes) -> Finding:

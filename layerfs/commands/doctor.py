@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerfs.doctor import examine
+from layerfs.doctor import examine, find_departures
 from layerfs.errors import NotAStore
 from layerfs.frame import Invocation
 from layerfs.layout import stores_directory
@@ -15,9 +15,18 @@ def command(inv: Invocation) -> Reply:
 
     Each is tried in the directory of the store, or where stores would be made if there is none. What does not work is
     explained with what layerfs does instead; the exit code is 0 all the same.
+
+    For a store it also lists the files of its newest state, or of the workspace around here, that name absolute paths:
+    symbolic links, first lines of scripts, and the files of virtualenvs and build tools known to do so. Those into the
+    captured directory lead to the original when a workspace is elsewhere; those out of it are not part of the state.
     """
     try:
         place = inv.store_path
     except NotAStore:
-        place = stores_directory(inv.context)
-    return present_findings(examine(place))
+        return present_findings(examine(stores_directory(inv.context)))
+    findings = examine(place)
+    top = inv.store.refs.main_layer()
+    commit = inv.at or (None if top is None else top.commit)
+    if commit is None:
+        return present_findings(findings)
+    return present_findings(findings, find_departures(inv.store, commit), inv.store.format.source)

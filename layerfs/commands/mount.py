@@ -46,6 +46,9 @@ def command(
 
     A workspace of that name that is not attached, because the machine was restarted or its work was kept at unmounting,
     is attached again with all its uncommitted work.
+
+    Anywhere but at the captured path, files that name this path (scripts of a virtualenv, caches of build tools) lead to
+    the original; if the state has such files, the first is named. "layerfs doctor" lists them, "layerfs run" avoids it.
     """
     settings = Settings(inv.store.path)
     path = None if directory is None else os.path.realpath(inv.context.absolute(directory))
@@ -57,4 +60,4 @@ def command(
         settings.flag("workspace.volatile"),
     )
     with inv.progress() as progress:
-        return present_attached(attach(inv.store, request, progress), inv.store.format.source)
+        return present_attached(attach(inv.store, request, progress))

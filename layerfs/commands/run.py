@@ -39,6 +39,9 @@ def command(
         list[str] | None,
         typer.Option("--pass-through", metavar="PATH", help="Show what really is at this path of the tree."),
     ] = None,
+    elsewhere: Annotated[
+        bool, typer.Option("--no-at-source", help="Run in a plain copy, not at the captured path.")
+    ] = False,
 ) -> Reply:
     """Run a command with a state mounted over the path it was captured from.
 
@@ -48,6 +51,11 @@ def command(
 
     Unchanged, the workspace is removed afterwards. With --commit its state is committed, also when the command failed.
     Changed otherwise it is kept, and its name is printed; --discard drops it.
+
+    Without root the workspace is mounted in a user namespace, where all files belong to the caller; what is left as it is
+    keeps its owner in commits. Where no overlay is possible the workspace is a copy. Where nothing at all can be mounted,
+    the command runs in a copy elsewhere, unless files of the state name the captured path: then it would silently use the
+    original, and is refused (20). With --no-at-source it always runs in a copy elsewhere.
     """
     split = inv.argv.index("--") if "--" in inv.argv else len(inv.argv)
     given = len(inv.argv) - split - 1
@@ -71,6 +79,7 @@ def command(
                 discard,
                 timeout,
                 tuple(os.fsencode(path).strip(b"/") for path in through or ()),
+                elsewhere,
             ),
             progress,
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layerfs.doctor import Finding
-from layerfs.errors import EXIT_NO, EXIT_OK
+from layerfs.doctor import Departures, Finding
+from layerfs.errors import EXIT_NO, EXIT_OK, quote
 from layerfs.ids import short, to_hex
 from layerfs.output import Reply, encode_text
 from layerfs.present.names import show_path
 from layerfs.present.quantities import counted, readable_ratio, readable_size
 from layerfs.stats import Statistics
 from layerfs.verify import Problem, Report
+from layerfs.workspace.references import Reference
 
 
 def present_statistics(found: Statistics) -> Reply:
@@ -117,19 +118,55 @@ def _problem(problem: Problem) -> bytes:
     return line
 
 
-def present_findings(findings: Sequence[Finding]) -> Reply:
-    """Answer ``doctor``: a line per capability, and what it means where it is missing."""
+SHOWN = 20
+
+
+def present_findings(
+    findings: Sequence[Finding], departures: Departures | None = None, source: bytes | None = None
+) -> Reply:
+    """Answer ``doctor``: a line per capability and what it means where it is missing; then the absolute paths."""
     width = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
         lines.append(f"{'ok  ' if finding.works else 'no  '} {finding.name.ljust(width)}  {finding.found}")
         if not finding.works and finding.meaning:
             lines.append(f"     {''.ljust(width)}  {finding.meaning}")
+    if departures is not None:
+        lines += _departure_lines(departures, source or b"")
     return Reply(
         data={
             "findings": [
                 {"name": row.name, "works": row.works, "found": row.found, "meaning": row.meaning} for row in findings
-            ]
+            ],
+            "references": None
+            if departures is None
+            else {
+                "into": [_reference_data(one) for one in departures.into],
+                "missing": [_reference_data(one) for one in departures.missing],
+                "foreign": [_reference_data(one) for one in departures.foreign],
+                "system": departures.system,
+            },
         },
         text=encode_text("".join(f"{line}\n" for line in lines)),
     )
+
+
+def _reference_data(reference: Reference) -> dict[str, object]:
+    return {"path": reference.path, "kind": reference.kind, "target": reference.target}
+
+
+def _departure_lines(departures: Departures, source: bytes) -> list[str]:
+    """List what leads into the captured path, and what leads out of the tree to nowhere or to other users' files."""
+    lines: list[str] = []
+    for title, found in (
+        (f"name the captured path {quote(source)}, so that a workspace elsewhere uses the original", departures.into),
+        ("lead out of the tree, to where nothing is on this machine", departures.missing),
+        ("lead out of the tree, to what is no part of the operating system", departures.foreign),
+    ):
+        if not found:
+            continue
+        lines.append(f"{counted(len(found), 'file')} {title}:")
+        lines += [f"     {quote(one.path)} ({one.kind}) -> {quote(one.target)}" for one in found[:SHOWN]]
+        if len(found) > SHOWN:
+            lines.append(f"     and {len(found) - SHOWN} more; --json lists all")
+    return lines

@@ -34,16 +34,12 @@ def record_data(record: WorkspaceRecord) -> dict[str, Any]:
     }
 
 
-def present_attached(done: Attached, source: bytes | None) -> Reply:
+def present_attached(done: Attached) -> Reply:
     """Answer ``mount``: the path on stdout, for scripts; everything else on stderr."""
     record = done.record
     notes = [*done.notes, *problem_notes(done.problems, "restored")]
     where = f"on branch '{record.branch}'" if record.branch else "detached (commit --as NAME saves its work)"
     notes.append(f"layerfs: workspace '{record.name}', engine {record.engine.value}, {where}")
-    if source is not None and record.path != source:
-        notes.append(
-            f"layerfs: absolute paths into {os.fsdecode(source)} lead to the original; 'layerfs run' mounts there"
-        )
     data: Mapping[str, Any] = {
         "workspace": record_data(record),
         "healed": done.healed,

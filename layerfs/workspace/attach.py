@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.capture import Problem
-from layerfs.checkout import Writer, create_into
+from layerfs.checkout import Writer
 from layerfs.errors import AlreadyExists, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.initialise import write_pointer
@@ -24,6 +24,7 @@ from layerfs.revision import Revision
 from layerfs.store import Store
 from layerfs.workspace import overlay
 from layerfs.workspace.claims import claim_name, hold, runs
+from layerfs.workspace.copies import copy_out, foreign_notes
 from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
 from layerfs.workspace.overlayprobe import why_not
 from layerfs.workspace.places import (
@@ -43,6 +44,7 @@ from layerfs.workspace.records import (
     encode_record,
     find_workspace,
 )
+from layerfs.workspace.references import find_references
 
 
 class MountRequest(NamedTuple):
@@ -112,13 +114,13 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
         if stack is not None:
             mount_stack(store, record, stack, request.volatile)
         else:
-            problems = _copy_out(store, record, progress)
+            problems = _copy_out(store, record, progress, notes)
     except BaseException:
         drop_record(store, record, request.author)
         if made and stack is not None:
             os.rmdir(path)
         raise
-    return Attached(record, False, tuple(notes), problems)
+    return Attached(record, False, (*notes, *reference_notes(store, record)), problems)
 
 
 def workspace_name(revision: Revision) -> str:
@@ -156,7 +158,7 @@ def heal(
     except BaseException:
         put_record(store, before, request.author)
         raise
-    return Attached(record, True, tuple(notes))
+    return Attached(record, True, (*notes, *reference_notes(store, record)))
 
 
 def choose_engine(
@@ -250,14 +252,31 @@ def _check_path(store: Store, path: bytes, *, chosen: bool) -> None:
             raise Refused(f"{quote(path)} is not empty", "name a new or an empty directory")
 
 
-def _copy_out(store: Store, record: WorkspaceRecord, progress: Progress) -> tuple[Problem, ...]:
-    progress.phase("copying")
+def _copy_out(
+    store: Store, record: WorkspaceRecord, progress: Progress, notes: list[str]
+) -> tuple[Problem, ...]:
+    restored = copy_out(store, record.lower, record.path, progress)
+    notes += foreign_notes(restored)
+    root = CommitReader(store.objects).root(record.lower)
     directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        root = CommitReader(store.objects).root(record.lower)
-        restored = create_into(store.objects, directory, root, owners=os.geteuid() == 0, progress=progress)
         write_pointer(record.path, store.path)
         os.utime(directory, ns=(root.mtime_ns, root.mtime_ns))
     finally:
         os.close(directory)
     return tuple(restored.problems)
+
+
+def reference_notes(store: Store, record: WorkspaceRecord) -> list[str]:
+    """Say if files of a workspace that is not at the captured path would lead to the original, and how to avoid it."""
+    source = store.format.source
+    if source is None or record.path == source:
+        return []
+    into = find_references(store, record.last).into
+    if not into:
+        return []
+    more = f" and {len(into) - 1} more" if len(into) > 1 else ""
+    return [
+        f"layerfs: absolute paths in {quote(into[0].path)}{more} lead to the original, {quote(source)}; "
+        "'layerfs run' mounts there"
+    ]

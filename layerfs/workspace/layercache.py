@@ -33,6 +33,7 @@ from layerfs.workspace import kernel
 from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta
 from layerfs.workspace.places import remove_tree, upper_directory
 from layerfs.workspace.records import WorkspaceRecord
+from layerfs.workspace.references import find_references
 
 CACHE = b"cache"
 MAX_DEPTH = 24
@@ -98,6 +99,7 @@ def ensure_stack(
             row = _make_base(store, root_id, root, flavour, now_ns, progress)
         else:
             row = _make_delta(store, root_id, root, near, flavour, now_ns, progress)
+        find_references(store, commit)  # while all of it is at hand; whoever mounts is told at once then
     found = find_stack(store, root_id, flavour)
     assert found is not None, row
     if sync:
@@ -145,6 +147,17 @@ def _stack_of(store: Store, row: CachedLayer, rows: dict[str, CachedLayer], boot
 def layer_path(store: Store, name: str) -> bytes:
     """Return the directory of a cached layer."""
     return os.path.join(store.path, CACHE, os.fsencode(name))
+
+
+def cached_bases(store: Store) -> list[tuple[bytes, Entry]]:
+    """Return the usable cached bases, each with the root entry of the state it shows."""
+    rows = [row for row in store.db.cached_layers() if row.parent is None]
+    boot = boot_id()
+    return [
+        (layer_path(store, row.directory), read_root(store.objects, RootId(ObjectId(row.root))))
+        for row in rows
+        if (row.synced or row.boot_id == boot) and os.path.isdir(layer_path(store, row.directory))
+    ]
 
 
 def _touch(store: Store, stack: Stack, now_ns: int) -> None:

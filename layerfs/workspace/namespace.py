@@ -25,6 +25,7 @@ class Place(NamedTuple):
 
     Exactly one of the two is given. ``userns`` makes the mount in a user namespace; the layers then have ``user.``
     attributes. ``pass_through`` are paths relative to the target that show what lies there outside of the workspace.
+    ``elsewhere`` mounts nothing at all, for machines that allow none: the command just goes to the directory ``bound``.
     """
 
     target: bytes
@@ -34,6 +35,7 @@ class Place(NamedTuple):
     volatile: bool = True
     userns: bool = False
     pass_through: tuple[bytes, ...] = ()
+    elsewhere: bool = False
 
 
 class Entered(NamedTuple):
@@ -63,6 +65,8 @@ def enter(place: Place, directory: bytes) -> Entered:
 
     Raises OSError naming the call that was refused; the process is then fit for nothing but to say so and end.
     """
+    if place.elsewhere:
+        return _go_elsewhere(place, directory)
     if place.userns:
         enter_user_namespace()
     else:
@@ -82,6 +86,16 @@ def enter(place: Place, directory: bytes) -> Entered:
     kept = [path for path, copy in copies if _put_back(place.target, path, copy)]
     lost += [path for path, _ in copies if path not in kept]
     return Entered(_change_directory(place.target, directory), tuple(kept), tuple(sorted(lost)))
+
+
+def _go_elsewhere(place: Place, directory: bytes) -> Entered:
+    assert place.bound is not None
+    if directory == place.target or is_below(directory, place.target):
+        inner = os.path.relpath(directory, place.target)
+        directory = place.bound if inner == b"." else os.path.join(place.bound, inner)
+    else:
+        directory = place.bound
+    return Entered(_change_directory(place.bound, directory), (), mounts_inside(place.target))
 
 
 def _cover(place: Place) -> None:

@@ -3,14 +3,15 @@
 Owns the probe: a child process enters a mount namespace of its own (and a user namespace where it is not root), mounts a
 tiny overlay in the given directory with the very options a workspace gets, writes, renames a lower directory, and ends,
 which takes everything it mounted away. Versions and configurations are never guessed from. An answer that overlay
-works holds for one boot, one user and one directory, and is kept there in ``cache/``; a refusal is always looked for
-anew, since people change what refused.
+works holds for one boot, one user (of one container) and one directory, and is kept there in ``cache/`` until it proves
+wrong (:func:`forget`); a refusal is always looked for anew, since people change what refused.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from layerfs.workspace import kernel
@@ -46,6 +47,25 @@ def why_not_in_namespace(directory: bytes) -> str | None:
     return None if probe.works else probe.reason
 
 
+def why_no_namespace() -> str | None:
+    """Return why a child of this process cannot have mounts of its own, which is all that a bound copy needs."""
+    userns = os.geteuid() != 0
+    try:
+        call_in_child(lambda: _enter_private(userns))
+    except ChildFailed as failure:
+        return _explain(failure, userns)
+    return None
+
+
+def _enter_private(userns: bool) -> bytes:
+    if userns:
+        enter_user_namespace()
+    else:
+        kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.make_private()
+    return b""
+
+
 def probe_overlay(directory: bytes, *, userns: bool) -> Probe:
     """Return what an overlay with its upper in ``directory`` can do, as root or in a user namespace."""
     if not userns and os.geteuid() != 0:
@@ -70,11 +90,7 @@ def probe_overlay(directory: bytes, *, userns: bool) -> Probe:
 
 def _try(scratch: bytes, userns: bool) -> bytes:
     """Run in the child: mount, use, and let the end of the process clean up."""
-    if userns:
-        enter_user_namespace()
-    else:
-        kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.make_private()
+    _enter_private(userns)
     lower, upper, work, merged = (os.path.join(scratch, name) for name in (b"low", b"up", b"work", b"merged"))
     for path in (lower, upper, work, merged, os.path.join(lower, b"one")):
         os.mkdir(path)
@@ -130,7 +146,7 @@ def _explain(failure: ChildFailed, userns: bool) -> str:
 def _key(userns: bool) -> bytes:
     with open("/proc/sys/kernel/random/boot_id", "rb") as file:
         boot = file.read().strip()
-    return b"%s %d %d" % (boot, os.geteuid(), userns)
+    return b"%s %s %d %d" % (boot, os.readlink(b"/proc/self/ns/user"), os.geteuid(), userns)
 
 
 def _read_kept(directory: bytes, userns: bool) -> Probe | None:
@@ -144,6 +160,12 @@ def _read_kept(directory: bytes, userns: bool) -> Probe | None:
         if line.rpartition(b" ")[0] == key:
             return Probe(True, not userns, line.endswith(b" 1"), "")
     return None
+
+
+def forget(directory: bytes) -> None:
+    """Drop what is kept for a directory: an answer that overlay works was no longer true."""
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, _CACHE, _FILE))
 
 
 def _keep(directory: bytes, userns: bool, probe: Probe) -> None:

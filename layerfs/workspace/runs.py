@@ -5,8 +5,9 @@ into it and nothing outside sees it. Afterwards: unchanged, it is removed; with 
 when the command failed, with the command, its exit code and duration as provenance; changed otherwise, it is kept under
 its name for ``run --in`` or ``mount``, unless ``discard``.
 
-Without root the overlay is made in a user namespace. Where no overlay can be made at all, root runs in a copy that is
-bound over the path, and an ordinary user is refused: there the command would silently use the original environment.
+Without root the overlay is made in a user namespace. Where no overlay can be made, the run gets a copy that is bound over
+the path. Where nothing can be mounted at all, it runs in the copy where that lies, but only if the state has no absolute
+references into the captured path (``references``): with them the command would silently use the original environment.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.checkout import create_into
 from layerfs.commit import CommitRequest, Committed, commit_workspace
 from layerfs.errors import Busy, NotFound, Refused, Unable, quote
 from layerfs.history import CommitReader
+from layerfs.ids import CommitId
 from layerfs.progress import SILENT, Progress
 from layerfs.revision import Revision
 from layerfs.store import Store
@@ -33,11 +34,12 @@ from layerfs.workspace.attach import (
     workspace_name,
 )
 from layerfs.workspace.claims import claim_name
+from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
 from layerfs.workspace.namespace import Place
 from layerfs.workspace.overlay import Layers, reset_work
-from layerfs.workspace.overlayprobe import why_not, why_not_in_namespace
+from layerfs.workspace.overlayprobe import forget, why_no_namespace, why_not, why_not_in_namespace
 from layerfs.workspace.places import (
     UPPER,
     WORK,
@@ -47,6 +49,7 @@ from layerfs.workspace.places import (
     workspace_directory,
 )
 from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
+from layerfs.workspace.references import find_references
 from layerfs.workspace.supervise import Command, is_in_use, start
 
 LOCK = b"in-use"
@@ -59,6 +62,7 @@ class RunRequest(NamedTuple):
     """What to run and what to do with its changes.
 
     ``revision`` gives a new workspace, ``inside`` names a kept one. ``env`` and ``directory`` are the caller's.
+    ``elsewhere`` has it run in a plain copy that nothing is mounted for, whatever absolute references there are.
     """
 
     argv: Sequence[bytes]
@@ -71,6 +75,7 @@ class RunRequest(NamedTuple):
     discard: bool = False
     timeout: float | None = None
     pass_through: tuple[bytes, ...] = ()
+    elsewhere: bool = False
 
 
 class Ran(NamedTuple):
@@ -96,13 +101,14 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
         assert request.revision is not None
         record = _open(store, request, request.revision, progress, notes)
     lock = os.path.join(workspace_directory(store, record.name), LOCK)
-    place = _place(store, record, source, request)
+    place = _place(store, record, source, request, notes)
     env = run_environment(request.env, store.path, record.name)
     command = Command(tuple(request.argv), env, request.directory, lock)
     began = time.monotonic_ns()
     try:
         running = start(place, command)
     except BaseException:
+        forget(store.path)
         if request.inside is None:
             drop_record(store, record, request.author)
         raise
@@ -163,6 +169,8 @@ def _open_as(
         pid=os.getpid(),
         userxattr=userns,
     )
+    if request.elsewhere:
+        reason = "the workspace is not to be at the captured path"
     if reason is None:
         try:
             stack = ensure_stack(
@@ -174,26 +182,55 @@ def _open_as(
             make_workspace_directory(store, name, UPPER, WORK)
             record = record._replace(layers=stack.names)
             put_record(store, record, request.author)
+            if userns:
+                notes += _owner_notes(CommitReader(store.objects).root(record.last).uid)
             return record
-    if userns:
-        raise Unable(
-            f"the workspace cannot be put at {quote(store.format.source or b'')}: {reason}",
-            "'layerfs mount REV DIR --engine copy' makes a plain copy elsewhere",
-        )
+    _is_elsewhere(store, revision.commit, request, [])
     notes.append(f"layerfs: using engine copy: {reason}")
-    return _open_copy(store, record, request, progress)
+    return _open_copy(store, record, request, progress, notes)
+
+
+def _owner_notes(uid: int) -> list[str]:
+    """Say once whose files these are in commits, to a user who owns all of them in the workspace."""
+    if uid == os.geteuid():
+        return []
+    return [f"layerfs: files belong to you inside; those you leave unchanged keep their owners (uid {uid}) in commits"]
+
+
+def _is_elsewhere(store: Store, commit: CommitId, request: RunRequest, notes: list[str]) -> bool:
+    """Whether a directory cannot be bound over the captured path, so that the command runs where it lies.
+
+    Raises Unable if the command would then use the original without knowing, and was not told to.
+    """
+    if request.elsewhere:
+        reason = None
+    else:
+        reason = why_no_namespace()
+        if reason is None:
+            return False
+    source = quote(store.format.source or b"")
+    if request.pass_through:
+        raise Unable("--pass-through needs the workspace at the captured path", "leave it out")
+    into = find_references(store, commit).into
+    if into and reason is not None:
+        raise Unable(
+            f"the workspace cannot be put at {source}: {reason}; "
+            f"{quote(into[0].path)} and {len(into) - 1} more would lead to the original",
+            "--no-at-source runs in a copy elsewhere all the same",
+        )
+    why = f": {reason}" if reason is not None else ""
+    notes.append(f"layerfs: the command runs in a copy elsewhere, not at {source}{why}")
+    if into:
+        notes.append(f"layerfs: {len(into)} absolute references lead to the original, as that of {quote(into[0].path)}")
+    return True
 
 
 def _open_copy(
-    store: Store, record: WorkspaceRecord, request: RunRequest, progress: Progress
+    store: Store, record: WorkspaceRecord, request: RunRequest, progress: Progress, notes: list[str]
 ) -> WorkspaceRecord:
     directory = os.path.join(make_workspace_directory(store, record.name, COPY), COPY)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        root = CommitReader(store.objects).root(record.last)
-        create_into(store.objects, fd, root, owners=True, progress=progress)
-    finally:
-        os.close(fd)
+    restored = copy_out(store, record.last, directory, progress)
+    notes += restored_notes(restored)
     record = record._replace(engine=Engine.COPY, path=directory, userxattr=False)
     put_record(store, record, request.author)
     return record
@@ -215,7 +252,9 @@ def _reopen(store: Store, request: RunRequest, progress: Progress) -> WorkspaceR
     return record
 
 
-def _place(store: Store, record: WorkspaceRecord, source: bytes, request: RunRequest) -> Place:
+def _place(
+    store: Store, record: WorkspaceRecord, source: bytes, request: RunRequest, notes: list[str]
+) -> Place:
     name = mount_name(store, record)
     if record.engine is Engine.COPY or record.path:
         if not os.path.isdir(record.path):
@@ -223,7 +262,17 @@ def _place(store: Store, record: WorkspaceRecord, source: bytes, request: RunReq
                 f"workspace {quote(record.name)} is not attached", f"'layerfs mount {record.name}' heals it"
             )
         return Place(
-            source, name, bound=record.path, userns=os.geteuid() != 0, pass_through=request.pass_through
+            source,
+            name,
+            bound=record.path,
+            userns=os.geteuid() != 0,
+            pass_through=request.pass_through,
+            elsewhere=_is_elsewhere(store, record.last, request, notes),
+        )
+    if request.elsewhere:
+        raise Unable(
+            f"workspace {quote(record.name)} has engine overlay and is only seen at the captured path",
+            "leave --no-at-source out",
         )
     prepare_upper(store, record)
     flavour = flavour_of(record.userxattr)

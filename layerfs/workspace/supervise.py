@@ -9,7 +9,8 @@ only signals that somebody sends to layerfs itself are passed on. Without a term
 its own, and every signal is passed on to that.
 
 Everything that runs in a workspace is known by its mount namespace, also what has put itself in the background and lost
-its parents. An inherited lock descriptor says to others that the workspace is in use as long as any of it lives.
+its parents. An inherited lock descriptor says to others that the workspace is in use as long as any of it lives; where
+nothing can be mounted and so all share one namespace, that descriptor is what tells its processes from others.
 """
 
 from __future__ import annotations
@@ -75,8 +76,11 @@ class Running:
     ``namespace`` names its mount namespace as the child itself saw it: a short command may be gone before we look.
     """
 
-    def __init__(self, pid: int, own_group: bool, mask: set[int], lock_fd: int) -> None:
+    def __init__(
+        self, pid: int, own_group: bool, mask: set[int], lock_fd: int, lock: bytes | None = None
+    ) -> None:
         self.pid = pid
+        self._lock = None if lock is None else os.path.realpath(lock)
         self.own_group = own_group
         self.entered = Entered(b"", (), ())
         self.problem: str | None = None
@@ -96,7 +100,7 @@ class Running:
                 self._end_all()
             _, status = os.waitpid(self.pid, 0)
             code = os.waitstatus_to_exitcode(status)
-            left = () if timed_out else tuple(members(self.namespace, self.pid))
+            left = () if timed_out else tuple(self._members())
             return Outcome(code if code >= 0 else 128 - code, timed_out, left)
         finally:
             self._release()
@@ -138,20 +142,23 @@ class Running:
 
     def _end_all(self) -> None:
         """SIGTERM, a moment, then SIGKILL until nothing of it is left that we may kill."""
-        for pid in members(self.namespace, self.pid):
+        for pid in self._members():
             _send(pid, signal.SIGTERM)
             _send(pid, signal.SIGCONT)
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and members(self.namespace, self.pid):
+        while time.monotonic() < deadline and self._members():
             time.sleep(0.02)
         deadline = time.monotonic() + GRACE_SECONDS
         while time.monotonic() < deadline:
-            alive = members(self.namespace, self.pid)
+            alive = self._members()
             if not alive:
                 break
             for pid in alive:
                 _send(pid, signal.SIGKILL)
             time.sleep(0.005)
+
+    def _members(self) -> list[int]:
+        return members(self.namespace, self.pid, None if self.namespace else self._lock)
 
     def _release(self) -> None:
         if self._lock_fd >= 0:
@@ -187,7 +194,7 @@ def start(place: Place, command: Command) -> Running:
     if not pid:
         _become(place, command, own_group, mask, lock_fd, writing, caller)
     os.close(writing)
-    running = Running(pid, own_group, mask, lock_fd)
+    running = Running(pid, own_group, mask, lock_fd, command.lock)
     try:
         with open(reading, "rb") as pipe:
             messages = list(_messages(pipe.read()))
@@ -292,7 +299,7 @@ def _become(
             if number in _RESET or callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        namespace = os.readlink(b"/proc/self/ns/mnt")
+        namespace = b"" if place.elsewhere else os.readlink(b"/proc/self/ns/mnt")
         fields = [namespace, entered.directory, b"%d" % len(entered.kept), *entered.kept, *entered.lost]
         _report(writing, _ENTERED, b"\0".join(fields))
         kind = _EXEC
@@ -344,11 +351,11 @@ def _messages(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
 # -- who belongs to a run -----------------------------------------------------------------------------------------------
 
 
-def members(namespace: str, root: int) -> list[int]:
+def members(namespace: str, root: int, lock: bytes | None = None) -> list[int]:
     """Return the living processes of a run: those in its mount namespace or below it, and ``root`` itself.
 
     Being below counts because a process may have moved on to a namespace of its own, and one that changed its user
-    does not let us see its namespace.
+    does not let us see its namespace. A run without a namespace of its own is known by its ``lock`` (a real path).
     """
     parents: dict[int, int] = {}
     inside: set[int] = set()
@@ -360,7 +367,8 @@ def members(namespace: str, root: int) -> list[int]:
         if state in "ZX":
             continue
         parents[pid] = parent
-        if pid == root or (namespace and _namespace_of(pid) == namespace):
+        belongs = _namespace_of(pid) == namespace if namespace else lock is not None and _has_open(pid, lock)
+        if pid == root or belongs:
             inside.add(pid)
     grown = True
     while grown:
@@ -385,6 +393,14 @@ def _namespace_of(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/ns/mnt")
     except OSError:
         return ""
+
+
+def _has_open(pid: int, path: bytes) -> bool:
+    top = b"/proc/%d/fd" % pid
+    try:
+        return any(os.readlink(os.path.join(top, name)) == path for name in os.listdir(top))
+    except OSError:
+        return False
 
 
 def _send(pid: int, number: int) -> None:

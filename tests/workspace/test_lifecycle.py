@@ -7,16 +7,13 @@ import shutil
 import stat
 import subprocess
 import sys
-import sysconfig
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from odd_tree import build_odd_tree
 from project import Project, difference, mounts_below, refusal, seen
-from world import ROOT, Outcome
+from stranger import Stranger
 
 ENGINES = ("overlay", "copy")
 
@@ -258,71 +255,6 @@ def test_a_directory_that_vanished_is_named(captured: Project) -> None:
     assert rows["f"] == "stale"
     captured.document("workspace", "remove", "f")
     captured.mount("f", "copy", place)
-
-
-class Stranger:
-    """Somebody without privileges, with an interpreter and the program at a place that everybody can read."""
-
-    def __init__(self, top: Path, uid: int) -> None:
-        self.top = top
-        self.uid = uid
-        self.home = top / "home"
-        self.source = self.home / "src"
-        for directory in (self.home, self.source):
-            directory.mkdir()
-            os.chown(directory, uid, uid)
-
-    def run(self, *words: str | bytes | Path, cwd: Path | None = None) -> Outcome:
-        python = self.top / "python/bin" / Path(os.path.realpath(sys.executable)).name
-        return self.execute([python, "-m", "layerfs", *words], cwd)
-
-    def execute(self, command: list[str | bytes | Path], cwd: Path | None = None) -> Outcome:
-        done = subprocess.run(
-            command,
-            cwd=cwd or self.source,
-            env={
-                "PATH": os.defpath,
-                "HOME": str(self.home),
-                "PYTHONPATH": f"{self.top}/repo:{self.top}/site",
-                "PYTHONSAFEPATH": "1",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "LC_ALL": "C.UTF-8",
-            },
-            user=self.uid,
-            group=self.uid,
-            extra_groups=[],
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout, done.stderr)
-
-    def ok(self, *words: str | bytes | Path, cwd: Path | None = None) -> Outcome:
-        done = self.run(*words, cwd=cwd)
-        assert done.code == 0, (words, done.code, done.err.decode(errors="replace"))
-        return done
-
-
-@pytest.fixture
-def stranger() -> Iterator[Stranger]:
-    """Uid 1000, for whom the directories of the interpreter and the program are mounted where he may go."""
-    top = Path(tempfile.mkdtemp(prefix="layerfs-stranger-"))
-    os.chmod(top, 0o755)
-    mounted = []
-    try:
-        for name, origin in (
-            ("python", sys.base_prefix),
-            ("site", sysconfig.get_paths()["purelib"]),
-            ("repo", os.fspath(ROOT)),
-        ):
-            (top / name).mkdir()
-            subprocess.run(["mount", "--bind", origin, top / name], check=True, timeout=20)
-            mounted.append(top / name)
-        yield Stranger(top, 1000)
-    finally:
-        for place in reversed(mounted):
-            subprocess.run(["umount", "-l", place], check=True, timeout=20)
-        shutil.rmtree(top)
 
 
 def test_everything_works_without_root(stranger: Stranger) -> None:
