@@ -107,13 +107,24 @@ def collect(
     nothing) when something that is needed is missing. ``step`` is told before each step, for tests.
     """
     with store.upkeep():
-        total = Collected(dry_run=options.dry_run)
-        while True:
-            done, more = _Collection(store, options, actor, progress, step).run()
-            total = _add(total, done)
-            if not more:
-                store.restore_reserve()
-                return total
+        return collect_held(store, options, actor, progress, step)
+
+
+def collect_held(
+    store: Store,
+    options: CollectOptions,
+    actor: str = "",
+    progress: Progress = SILENT,
+    step: Step = lambda name: None,
+) -> Collected:
+    """Do the same for a caller that holds the store's lock of upkeep."""
+    total = Collected(dry_run=options.dry_run)
+    while True:
+        done, more = _Collection(store, options, actor, progress, step).run()
+        total = _add(total, done)
+        if not more:
+            store.restore_reserve()
+            return total
 
 
 def _add(a: Collected, b: Collected) -> Collected:

@@ -291,13 +291,13 @@ class Store:
             yield
 
     @contextmanager
-    def leased(self) -> Iterator[None]:
-        """Hold a lease without a batch: no collection begins to drop anything meanwhile."""
+    def leased(self) -> Iterator[frozenset[int]]:
+        """Hold a lease without a batch: no collection begins to drop anything meanwhile. Yields the condemned packs."""
         from layerfs.lease import take_lease
 
         lease = take_lease(self.files, self._root_fd)
         try:
-            yield
+            yield lease.condemned
         finally:
             lease.release()
 
