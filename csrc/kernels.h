@@ -73,6 +73,7 @@ typedef struct {
     struct stat before;
     struct stat after;
     size_t length; /* bytes read */
+    int bare;      /* surely without extended attributes */
 } file_read;
 
 enum { FILE_NOT_REGULAR = -1 };

@@ -12,7 +12,7 @@
 static PyTypeObject *row_type;
 static PyTypeObject *file_read_type;
 
-enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 8, READ_BATCH = 64 };
+enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 9, READ_BATCH = 64 };
 
 static PyObject *raise_code(int code)
 {
@@ -307,6 +307,7 @@ static PyObject *file_read_object(const file_read *file, PyObject *data)
         time_object(file->after.st_ctim.tv_sec, file->after.st_ctim.tv_nsec),
         PyLong_FromUnsignedLongLong(file->after.st_ino),
         PyLong_FromUnsignedLong(file->after.st_mode),
+        Py_NewRef(file->bare ? Py_False : Py_True),
     };
     return named_tuple(file_read_type, fields, FILE_READ_FIELDS);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static int open_quietly(int dirfd, const char *name)
@@ -65,6 +66,9 @@ void file_fill(file_read *file, char *buffer)
         if (got == 0 || file->length == size)
             break;
     }
+    /* Before the second stat: attributes that come while the content is read move the ctime, and that is noticed. */
+    ssize_t names = flistxattr(file->fd, NULL, 0);
+    file->bare = names == 0 || (names < 0 && errno == EOPNOTSUPP);
     struct stat after;
     if (fstat(file->fd, &after)) {
         finish(file, errno);

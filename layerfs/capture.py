@@ -470,8 +470,9 @@ class _Capture:
             data = result.data
             if data is not None and result.mode == row.mode:
                 ref = put_chunk(self.store, data, known.get(row.name)) if data else b""
+                xattrs = self.xattrs(fd, row.name, inner) if result.has_xattrs else ()
                 items[row.name] = self._file_entry(
-                    fd, inner, row, known.get(row.name), result.mtime_ns, len(data), ref
+                    row, known.get(row.name), result.mtime_ns, len(data), ref, xattrs
                 )
                 total += len(data)
             else:
@@ -481,9 +482,8 @@ class _Capture:
         self.progress.advance(len(batch), total)
 
     def _file_entry(
-        self, fd: int, path: bytes, row: Row, before: Entry | None, mtime_ns: int, size: int, ref: bytes
+        self, row: Row, before: Entry | None, mtime_ns: int, size: int, ref: bytes, xattrs: Xattrs
     ) -> Entry:
-        xattrs = self.xattrs(fd, row.name, path)
         uid, gid = self._owner(row, before)
         return Entry(EntryKind.FILE, row.mode & MODE_MASK, uid, gid, mtime_ns, size, ref, xattrs)
 
@@ -535,8 +535,9 @@ class _Capture:
                 row = row._replace(
                     mode=content.info.st_mode, uid=content.info.st_uid, gid=content.info.st_gid
                 )
+                xattrs = self.xattrs(fd, row.name, path)
                 items[row.name] = self._file_entry(
-                    fd, path, row, before, content.info.st_mtime_ns, content.size, content.ref
+                    row, before, content.info.st_mtime_ns, content.size, content.ref, xattrs
                 )
                 self.totals.read_files += 1
                 self.totals.read_bytes += content.size

@@ -246,13 +246,14 @@ def _read_file(dirfd: int, name: bytes, max_size: int) -> FileRead:
             data = _read_up_to(fd, before.st_size + 1)
         except OSError as error:
             return _read_outcome(None, error.errno or errno.EIO, True, before)
+        has_xattrs = _has_xattrs(fd)
         after = os.fstat(fd)
         stable = (
             len(data) == before.st_size == after.st_size
             and before.st_mtime_ns == after.st_mtime_ns
             and before.st_ctime_ns == after.st_ctime_ns
         )
-        return _read_outcome(data if stable else None, 0, stable, after)
+        return _read_outcome(data if stable else None, 0, stable, after, has_xattrs)
     finally:
         os.close(fd)
 
@@ -265,7 +266,15 @@ def _read_up_to(fd: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _read_outcome(data: bytes | None, code: int, stable: bool, found: os.stat_result) -> FileRead:
-    return FileRead(
-        data, code, stable, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_mode
-    )
+def _has_xattrs(fd: int) -> bool:
+    try:
+        return bool(os.listxattr(fd))
+    except OSError as error:
+        return error.errno != errno.EOPNOTSUPP
+
+
+def _read_outcome(
+    data: bytes | None, code: int, stable: bool, found: os.stat_result, has_xattrs: bool = True
+) -> FileRead:
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return FileRead(data, code, stable, found.st_size, *times, found.st_ino, found.st_mode, has_xattrs)

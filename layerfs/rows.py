@@ -61,8 +61,8 @@ class FileRead(NamedTuple):
     * ``errno == NOT_REGULAR`` (-1): the name is not a regular file.
     * ``stable`` is false (``errno == 0``, no data): size, mtime or ctime moved during the read; try again.
 
-    The last five fields are from the second ``fstat`` (the only one if the content was not read; zero if the open
-    failed).
+    The five fields from ``size`` on are from the second ``fstat`` (the only one if the content was not read; zero if the
+    open failed). ``has_xattrs`` is false only if the content was read and the file has no extended attributes.
     """
 
     data: bytes | None
@@ -73,6 +73,7 @@ class FileRead(NamedTuple):
     ctime_ns: int
     ino: int
     mode: int
+    has_xattrs: bool = True
 
 
 NOT_REGULAR = -1

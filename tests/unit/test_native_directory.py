@@ -183,6 +183,20 @@ def test_times_beyond_64_bits_of_nanoseconds(which: str) -> None:
 
 
 @on_both
+def test_a_read_file_tells_whether_it_has_extended_attributes(which: str, tmp_path: Path) -> None:
+    for name in ("bare", "marked", "large"):
+        (tmp_path / name).write_bytes(b"content" if name != "large" else bytes(101))
+    try:
+        os.setxattr(tmp_path / "marked", "user.mark", b"")
+    except OSError:
+        pytest.skip("no user attributes on this file system")
+    with opened(tmp_path) as fd:
+        bare, marked, large = load(which).read_files(fd, [b"bare", b"marked", b"large"], 100)
+    assert (bare.has_xattrs, marked.has_xattrs) == (False, True)
+    assert large.data is None and large.has_xattrs
+
+
+@on_both
 def test_files_are_read_whole(which: str, tmp_path: Path) -> None:
     choose = random.Random(1)
     contents = {b"f%03d" % number: choose.randbytes(choose.choice([0, 1, 100, 5000, 70_000])) for number in range(150)}
@@ -195,7 +209,7 @@ def test_files_are_read_whole(which: str, tmp_path: Path) -> None:
         found = os.lstat(tmp_path / os.fsdecode(name))
         assert type(result) is FileRead
         assert result[1:] == (
-            0, True, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_mode
+            0, True, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_mode, False
         )  # fmt: skip
 
 
