@@ -89,8 +89,7 @@ def starts_of(pointers: Pointers) -> Iterator[ObjectId]:
 
 def commits_of(record: WorkspaceRecord) -> list[ObjectId]:
     """Return the commits that a workspace stands on."""
-    merging = getattr(record, "merging", None)
-    return [record.last, record.lower, *([merging] if merging is not None else [])]
+    return [record.last, record.lower, *([record.merging] if record.merging is not None else [])]
 
 
 def kept_ops(pointers: Pointers, gone: Collection[int], new: Iterable[int] = ()) -> list[Kept]:

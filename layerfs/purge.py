@@ -1,6 +1,6 @@
 """Purge: a path or a commit leaves all of history, and its bytes leave the disk.
 
-Every commit that holds the path, and every one that descends from such a commit, is written anew without it, with new ids;
+Every commit that holds the path, and every one that descends from such a commit, is written anew with a new id;
 branches, tags, layers, the reflog and workspaces are moved to the new ones in one restart of the log; then everything old
 is collected, leaving no byte of it in any pack. What was done is returned as pairs of old and new ids.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from layerfs.collect import CollectOptions, Collected, collect_held
+from layerfs.collect import Collected, CollectOptions, collect_held
 from layerfs.errors import NotFound, Refused, quote
 from layerfs.ids import CommitId, LayerId, ObjectId, RootId, short
 from layerfs.metadb import LayerRow
@@ -219,11 +219,13 @@ class _Rewriting:
 
     def _record(self, payload: bytes) -> bytes:
         record = decode_record(payload)
-        changes = {"last": self.commit(record.last), "lower": self.commit(record.lower)}
-        merging = getattr(record, "merging", None)
-        if merging is not None:
-            changes["merging"] = self.commit(merging)
-        return encode_record(record._replace(**changes))
+        return encode_record(
+            record._replace(
+                last=self.commit(record.last),
+                lower=self.commit(record.lower),
+                merging=None if record.merging is None else self.commit(record.merging),
+            )
+        )
 
 
 def _refuse_in_use(pointers: Pointers, rewriting: _Rewriting, request: PurgeRequest) -> None:

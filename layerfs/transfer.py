@@ -1,6 +1,6 @@
 """Transfer: objects and names from one store on a path into another.
 
-``fetch`` and ``push`` are the same thing with the sides exchanged, and ``clone`` is a fetch of everything into a new store.
+``fetch`` and ``push`` are the same with the sides exchanged, and ``clone`` is a fetch of everything into a new store.
 What is missing is found by marking the source's packs from the wanted names (``liveness``), stopping at everything the
 target has: a store never holds an object without all below it, so nothing behind such an object is looked at.
 

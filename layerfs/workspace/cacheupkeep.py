@@ -1,0 +1,111 @@
+"""Upkeep of the layer cache: layers nobody uses go, the least recently used first, until the cache fits its bound.
+
+A layer is in use when an attached workspace has it among its lowers, when it was asked for a moment ago (a mount may be
+about to happen), when somebody holds a lock on its directory, or when a layer that stays lies on it. Its row goes before
+its directory, which is renamed and then emptied, so whoever is stopped leaves only a directory without a row; the
+next upkeep removes those.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator
+from typing import NamedTuple
+
+from layerfs.atomicfile import lock_file
+from layerfs.metadb import CachedLayer
+from layerfs.store import Store
+from layerfs.workspace.layercache import CACHE, layer_path, tree_size
+from layerfs.workspace.places import remove_tree
+from layerfs.workspace.records import all_workspaces
+
+RECENT_NS = 60 * 1_000_000_000
+GOING = b".going"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Evicted(NamedTuple):
+    """What went: layers with a row, directories without one, and the bytes of both on disk."""
+
+    layers: int = 0
+    leftovers: int = 0
+    freed_bytes: int = 0
+
+
+def evict(store: Store, most_bytes: int, now_ns: int, dry_run: bool = False) -> Evicted:
+    """Make the cache fit into ``most_bytes`` as far as what is in use allows; 0 bytes remove all that is not in use."""
+    rows = store.db.cached_layers()
+    total = sum(row.disk_bytes for row in rows)
+    used = {name for record in all_workspaces(store.refs) if record.attached for name in record.layers}
+    layers = freed = 0
+    while total > most_bytes or (not most_bytes and rows):
+        row = next((row for row in rows if _may_go(row, rows, used, now_ns)), None)
+        if row is None:
+            break
+        rows.remove(row)
+        if not dry_run and not _remove(store, row):
+            continue
+        total -= row.disk_bytes
+        freed += row.disk_bytes
+        layers += 1
+    return Evicted(layers, 0, freed)
+
+
+def _may_go(row: CachedLayer, rows: list[CachedLayer], used: Container[str], now_ns: int) -> bool:
+    if row.directory in used or 0 <= now_ns - row.last_used_ns < RECENT_NS:
+        return False
+    return all(other.parent != row.directory for other in rows)
+
+
+def _remove(store: Store, row: CachedLayer) -> bool:
+    """Remove one layer; return False when somebody holds its directory."""
+    path = layer_path(store, row.directory)
+    try:
+        descriptor = os.open(path, _DIRECTORY)
+    except FileNotFoundError:
+        store.db.drop_cached_layer(row.directory)
+        return True
+    try:
+        if not lock_file(descriptor, wait=False):
+            return False
+        store.db.drop_cached_layer(row.directory)
+        os.rename(path, path + GOING)
+    finally:
+        os.close(descriptor)
+    remove_tree(path + GOING)
+    return True
+
+
+def remove_leftovers(store: Store, dry_run: bool = False) -> Evicted:
+    """Remove directories of the cache that no row names, apart from those being made right now."""
+    known = {os.fsencode(row.directory) for row in store.db.cached_layers()}
+    found = freed = 0
+    for name in sorted(_directories(store)):
+        if name in known or _is_being_made(store, name):
+            continue
+        path = os.path.join(store.path, CACHE, name)
+        freed += tree_size(path)
+        found += 1
+        if not dry_run:
+            remove_tree(path)
+    return Evicted(0, found, freed)
+
+
+def _directories(store: Store) -> Iterator[bytes]:
+    with os.scandir(os.path.join(store.path, CACHE)) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield os.fsencode(entry.name)
+
+
+def _is_being_made(store: Store, name: bytes) -> bool:
+    """Whether the lock under which this directory's root is materialised is held."""
+    path = os.path.join(store.path, CACHE, name[:24] + b".lock")
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock_file(descriptor, wait=False)
+    finally:
+        os.close(descriptor)
