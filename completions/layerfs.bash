@@ -19,7 +19,7 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish checkout stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish checkout repack stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "init") options="--exclude --empty --warm --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
         "doctor") options="--store -C --json -h --help" ;;
@@ -32,7 +32,7 @@ _layerfs() {
         "reflog") options="-n --max-count --store -C --json -h --help" ;;
         "mount") options="--engine --store -C --json -h --help" ;;
         "unmount") options="--discard --commit -m --message --store -C --json -h --help" ;;
-        "run") options="--commit --as -m --message --discard --in --timeout --pass-through --store -C --json -h --help" ;;
+        "run") options="--commit --as -m --message --discard --in --timeout --pass-through --no-at-source --store -C --json -h --help" ;;
         "shell") options="--commit --as -m --message --discard --in --store -C --json -h --help" ;;
         "warm") options="--store -C --json -h --help" ;;
         "workspace") options="" ;;
@@ -49,6 +49,7 @@ _layerfs() {
         "merge") options="--into --as -m --message --allow-unrelated --store -C --json -h --help" ;;
         "publish") options="--mode --expect -m --message --store -C --json -h --help" ;;
         "checkout") options="--to --store -C --json -h --help" ;;
+        "repack") options="--all --level --store -C --json -h --help" ;;
         "stats") options="--store -C --json -h --help" ;;
         "fsck") options="--fast --repair --store -C --json -h --help" ;;
         "hash-object") options="-w -t --stdin --stdin-paths --store -C --json -z -h --help" ;;

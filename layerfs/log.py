@@ -48,7 +48,7 @@ from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
 from layerfs.ids import ObjectId
 from layerfs.metadb import MetaDb, PackRow
 from layerfs.objects import packs
-from layerfs.objects.frames import FrameObject, encode_frame, read_objects
+from layerfs.objects.frames import FrameObject, decode_payload, encode_frame, make_compressor, read_objects
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import Kept, Move, PackKept, Restart, decode_move, encode_move
 from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 SEAL_BYTES = 32 * 1024 * 1024
 RESTART_BYTES = 4 * 1024 * 1024
+RESTART_LEVEL = 9
 LOG_TEMPORARY = b".log-new"
 TORN_PREFIX = b"torn-"
 
@@ -172,7 +173,8 @@ class Log:
             Move(state.sequence + 1 + number, time_ns, actor, (Restart(len(parts)), *ops) if not number else ops)
             for number, ops in enumerate(parts)
         ]
-        data = b"".join(encode_frame([_move_row(move)], None) for move in moves)
+        compressor = make_compressor(RESTART_LEVEL)
+        data = b"".join(encode_frame([_move_row(move)], compressor) for move in moves)
         self._write_index(db)
         self._switch(db, self._new_pack(state.sequence + 1, state.open_pack, data))
         return moves[-1].sequence
@@ -387,7 +389,7 @@ def _move_row(move: Move) -> tuple[int, ObjectId, bytes]:
 
 
 def _moves(found: packs.ScannedFrame) -> list[Move]:
-    """Return the move a frame holds: a move frame is stored as is and holds nothing else."""
+    """Return the move a frame holds: a move frame holds nothing else."""
     rows = read_objects(found.frame, found.head)
     if rows[0].kind != Kind.MOVE:
         return []
@@ -395,9 +397,8 @@ def _moves(found: packs.ScannedFrame) -> list[Move]:
 
 
 def _verified_move(found: packs.ScannedFrame, rows: list[FrameObject]) -> Move:
-    start = found.head.payload_start
-    payload = found.frame[start : start + found.head.stored_length]
-    if len(rows) != 1 or found.head.raw_length != len(payload) or object_id(Kind.MOVE, payload) != rows[0].oid:
+    payload = decode_payload(found.frame, found.head)
+    if len(rows) != 1 or object_id(Kind.MOVE, payload) != rows[0].oid:
         raise StoreDamaged(f"move frame at {found.offset} does not verify")
     return decode_move(payload)
 

@@ -68,6 +68,7 @@ GROUPS = (
     "in a workspace",
     "history",
     "coming together",
+    "other stores",
     "upkeep",
     "plumbing",
 )
@@ -75,6 +76,7 @@ GROUPS = (
 # name, module, group, summary, needs, role, nul (-z), schema version
 COMMANDS: tuple[Command, ...] = (
     Command("init", "init", "start", "capture a directory as the first layer of a new store", NONE),
+    Command("clone", "clone", "start", "copy a store, with all history, into a new one", NONE),
     Command("doctor", "doctor", "start", "show what this machine can do", NONE),
     Command("config list", "config", "start", "list the settings of a store", STORE),
     Command("config get", "config", "start", "print a setting", STORE),
@@ -107,9 +109,15 @@ COMMANDS: tuple[Command, ...] = (
     Command("resolve", "resolve", "coming together", "decide a path of an open merge", WORKSPACE),
     Command("merge", "merge", "coming together", "combine two lines of work", WRITE),
     Command("publish", "publish", "coming together", "add a branch's work to main as the next layer", WRITE),
+    Command("fetch", "fetch", "other stores", "bring branches, tags and layers from another store", WRITE),
+    Command("push", "push", "other stores", "send branches, tags and layers to another store", STORE),
     Command("checkout", "checkout", "upkeep", "write a state into a new directory", STORE),
+    Command("repack", "repack", "upkeep", "put history into few packs that take much less room", WRITE),
     Command("stats", "stats", "upkeep", "show how big states and their history are", STORE),
     Command("fsck", "fsck", "upkeep", "check that everything is there and whole", NONE),
+    Command("gc", "gc", "upkeep", "give back the room of what no name reaches any more", WRITE),
+    Command("prune", "prune", "upkeep", "collect, shrink the layer cache and remove leftovers", WRITE),
+    Command("purge", "purge", "upkeep", "take a path or a commit out of all history", WRITE),
     Command("hash-object", "hash_object", "plumbing", "print the id of a file's content", NONE, PLUMBING, nul=True),
     Command("cat-file", "cat_file", "plumbing", "print an object, raw or readable", STORE, PLUMBING, nul=True),
     Command("chunk-file", "chunk_file", "plumbing", "show how a file is cut into chunks", NONE, PLUMBING),

@@ -14,7 +14,7 @@ from layerfs.atomicfile import Files, lock_file
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
-from layerfs.objects.packindex import IndexBuilder, frame_places
+from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places
 
 TEMPORARY = b".bulk-"
 TEMPORARY_INDEX = b".index-"
@@ -43,6 +43,15 @@ class BulkPack:
         self._index.add_frame(offset, objects)
         self._length += len(frame)
         return offset
+
+    def append_dense(self, frame: bytes, kind: int, objects: list[tuple[ObjectId, int]]) -> None:
+        """Write a dense frame of these objects (id, length)."""
+        start = frames.LENGTH_BYTES * len(objects)
+        for oid, length in objects:
+            self._index.add(oid[:PREFIX_BYTES], (self._length, start, length, kind))
+            start += length
+        self._files.write(self._descriptor, frame, self._length)
+        self._length += len(frame)
 
     @property
     def length(self) -> int:

@@ -47,7 +47,7 @@ class DecodedFrame:
         self.rows = {row.oid: row for row in rows}
         self.verified: set[bytes] = set()
 
-    def object(self, oid: ObjectId, where: str) -> tuple[Kind, bytes]:
+    def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id (once for as long as the frame is cached)."""
         row = self.rows.get(oid)
         if row is None:
@@ -78,6 +78,34 @@ class _PackFile:
         os.close(self.descriptor)
 
 
+class DenseFrame:
+    """A dense frame's payload. An object is taken from the place its index gives, and hashed; listing it hashes all."""
+
+    __slots__ = ("_rows", "head", "payload")
+
+    def __init__(self, payload: bytes, head: frames.FrameHead) -> None:
+        self.payload = payload
+        self.head = head
+        self._rows: dict[ObjectId, frames.FrameObject] | None = None
+
+    @property
+    def rows(self) -> dict[ObjectId, frames.FrameObject]:
+        """The objects by id."""
+        if self._rows is None:
+            self._rows = {row.oid: row for row in frames.list_dense(self.payload, self.head)}
+        return self._rows
+
+    def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
+        """Return one object, verified against its id."""
+        row = self.rows.get(oid) if place is None else place
+        if row is None or row.start + row.length > len(self.payload):
+            raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
+        payload = self.payload[row.start : row.start + row.length]
+        if object_id(self.head.flags, payload) != oid:
+            raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
+        return Kind(self.head.flags), payload
+
+
 class DeltaFrame:
     """A delta frame as it is stored; its objects are decoded one by one by ``resolve`` when they are asked for."""
 
@@ -98,7 +126,7 @@ class DeltaFrame:
         """What the cache counts."""
         return self.data
 
-    def object(self, oid: ObjectId, where: str) -> tuple[Kind, bytes]:
+    def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id."""
         row = self.rows.get(oid)
         if row is None:
@@ -119,7 +147,7 @@ class DeltaFrame:
         raise StoreDamaged("pack index points to no object of its frame")
 
 
-Frame = DecodedFrame | DeltaFrame
+Frame = DecodedFrame | DenseFrame | DeltaFrame
 
 
 class Decoded(NamedTuple):
@@ -169,6 +197,10 @@ class ObjectDatabase:
         self._cache.clear()
         self._deltas.clear()
 
+    def limit_cache(self, size: int) -> None:
+        """Keep at most so many bytes of decoded frames from now on."""
+        self._cache_bytes = size
+
     def refresh(self) -> None:
         """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
         self._seen = self._db.change_counter()
@@ -195,7 +227,7 @@ class ObjectDatabase:
         while True:
             try:
                 located = self._locate(oid)
-                return self._frame(located.pack, located.place.frame).object(oid, _where(located))
+                return self._frame(located.pack, located.place.frame).object(oid, _where(located), located.place)
             except PackMissing:
                 if not self._refresh_if_changed():
                     raise
@@ -245,19 +277,19 @@ class ObjectDatabase:
 
     def read_many(self, oids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, Kind, bytes]]:
         """Yield the objects in the order of the packs, each once, decoding each frame once and ahead of the reader."""
-        wanted: dict[tuple[int, int], list[ObjectId]] = {}
+        wanted: dict[tuple[int, int], list[tuple[int, ObjectId, Place]]] = {}
         for oid in dict.fromkeys(oids):
             located = self._locate(oid)
-            wanted.setdefault((located.pack, located.place.frame), []).append(oid)
+            wanted.setdefault((located.pack, located.place.frame), []).append((located.place.start, oid, located.place))
         order = sorted(wanted)
         for (pack, offset), frame in self._decoded(order):
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
             if frame is None:
-                for oid in wanted[pack, offset]:
+                for _, oid, _ in wanted[pack, offset]:
                     yield oid, *self.get(oid)
                 continue
-            for oid in sorted(wanted[pack, offset], key=lambda oid: _start(frame, oid)):
-                kind, payload = frame.object(oid, where)
+            for _, oid, place in sorted(wanted[pack, offset]):
+                kind, payload = frame.object(oid, where, place)
                 yield oid, kind, payload
 
     def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Frame | None]]:
@@ -444,7 +476,10 @@ class ObjectDatabase:
 
             decompressor = zstandard.ZstdDecompressor()
         try:
-            return DecodedFrame(frames.read_payload(frame, head, decompressor), frames.read_objects(frame, head))
+            payload = frames.read_payload(frame, head, decompressor)
+            if head.type == frames.DENSE:
+                return DenseFrame(payload, head)
+            return DecodedFrame(payload, frames.read_objects(frame, head))
         finally:
             self._decompressors.append(decompressor)
 
@@ -536,8 +571,3 @@ class ObjectDatabase:
 
 def _where(located: Located) -> str:
     return f"pack {packs.pack_name(located.pack)}, frame at {located.place.frame}"
-
-
-def _start(frame: Frame, oid: ObjectId) -> int:
-    row = frame.rows.get(oid)
-    return -1 if row is None else row.start

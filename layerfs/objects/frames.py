@@ -6,14 +6,15 @@ allocated for it. Bytes that are not a frame raise StoreDamaged, whatever they a
 
 ====================  =====  ==========================================================
 magic                 4      ``LFr1``
-type                  u8     1 solid, 2 delta
+type                  u8     1 solid, 2 delta, 3 dense
 codec                 u8     0 stored as is, 1 one zstd stream with its content size, 2 a bare zstd stream per object
-flags                 u16    0
+flags                 u16    dense: the kind of all its objects; else 0
 raw length            u32    length of the decoded payload, at most 16 MiB
 stored length         u32    length of the payload in the file, at most the raw length + 64 KiB
 count                 u32    objects in the frame, 1 … 65,536
 objects               37·n   solid: kind u8, length u32, id 32; the payload holds them in this order
 objects               57·n   delta: kind u8, length u32, stored u32, prefix 16, id 32; likewise
+objects               0      dense: none here
 payload               …      stored length bytes
 checksum              u64    XXH3-64 of everything before
 ====================  =====  ==========================================================
@@ -22,6 +23,10 @@ A *solid* frame is decoded by itself and as a whole. In a *delta* frame every ob
 zstd without magic, content size or checksum), for which another object, usually the version before, serves as a raw
 dictionary: the first 16 bytes of its id are the ``prefix``, zeros if there is none. Objects of a delta frame are decoded
 one at a time; following prefixes from frame to frame, and bounding that, is the task of ``database``.
+
+A *dense* frame, which ``repack`` writes, is a solid one that leaves out all that can be had from its payload: decoded,
+it begins with the lengths of its objects (n low bytes, n second bytes, n third, n highest) before the objects themselves;
+ids are found by hashing. Listing it therefore decodes it.
 
 All integers are little-endian. Where frames lie in a file is in ``packs``; which object lies in which, in ``packindex``.
 """
@@ -36,7 +41,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
-from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
+from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind, object_id
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor, ZstdDecompressor
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 MAGIC = b"LFr1"
 SOLID = 1
 DELTA = 2
+DENSE = 3
 RAW = 0
 ZSTD = 1
 STREAMS = 2
@@ -59,9 +65,15 @@ CHECKSUM = Struct("<Q")
 GAP = 0
 """Kind of bytes in a solid frame's payload that belong to no object any more; the row's id is zeros."""
 NO_ID = bytes(32)
+_ROW_BYTES = {SOLID: ROW.size, DELTA: DELTA_ROW.size, DENSE: 0}
+LENGTH_BYTES = 4
 SMALLEST = HEADER.size + ROW.size + CHECKSUM.size
 NOT_WORTH_NUMERATOR, NOT_WORTH_DENOMINATOR = 31, 32
 """A group that does not shrink below 31/32 of its size is stored as is: reading it is then free."""
+
+
+SAMPLE_PLACES = 3
+SAMPLE_BYTES = 1536
 
 
 class FrameObject(NamedTuple):
@@ -100,6 +112,7 @@ class FrameHead(NamedTuple):
 
     type: int
     codec: int
+    flags: int
     raw_length: int
     stored_length: int
     objects: int
@@ -114,17 +127,19 @@ def read_head(data: bytes | memoryview, at: int = 0) -> FrameHead:
     magic, frame_type, codec, flags, raw_length, stored_length, count = HEADER.unpack_from(data, at)
     if magic != MAGIC:
         raise StoreDamaged("not a frame: wrong magic")
-    if frame_type not in (SOLID, DELTA):
+    if frame_type not in (SOLID, DELTA, DENSE):
         raise StoreDamaged(f"frame type {frame_type} is not known to this version")
-    if (codec != STREAMS if frame_type == DELTA else codec not in (RAW, ZSTD)) or flags:
+    if frame_type == DENSE and not Kind.CHUNK <= flags < Kind.MOVE:
+        raise StoreDamaged(f"dense frame holds objects of unknown kind {flags}")
+    if (codec != STREAMS if frame_type == DELTA else codec not in (RAW, ZSTD)) or (flags and frame_type != DENSE):
         raise StoreDamaged("frame has an unknown codec or flag")
     if not 1 <= count <= MAX_COUNT or raw_length > MAX_RAW or stored_length > MAX_STORED:
         raise StoreDamaged("frame declares an impossible length")
     if codec == RAW and raw_length != stored_length:
         raise StoreDamaged("frame stored as is declares two lengths")
-    payload_start = HEADER.size + count * (ROW if frame_type == SOLID else DELTA_ROW).size
+    payload_start = HEADER.size + count * _ROW_BYTES[frame_type]
     total = payload_start + stored_length + CHECKSUM.size
-    return FrameHead(frame_type, codec, raw_length, stored_length, count, payload_start, total)
+    return FrameHead(frame_type, codec, flags, raw_length, stored_length, count, payload_start, total)
 
 
 def check_frame(frame: bytes | memoryview) -> FrameHead:
@@ -142,6 +157,8 @@ def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject
     """Return the objects a checked frame lists; their lengths must add up to the payload."""
     if head.type == DELTA:
         return [FrameObject(*row[:4]) for row in read_deltas(frame, head)]
+    if head.type == DENSE:
+        return list_dense(decode_payload(frame, head), head)
     objects: list[FrameObject] = []
     start = 0
     rows = memoryview(frame)[HEADER.size : head.payload_start]
@@ -156,6 +173,47 @@ def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject
     if start != head.raw_length:
         raise StoreDamaged("frame's objects do not add up to its payload")
     return objects
+
+
+def list_dense(payload: bytes, head: FrameHead) -> list[FrameObject]:
+    """Return the objects in the decoded payload of a dense frame; their ids are found by hashing."""
+    count = head.objects
+    start = LENGTH_BYTES * count
+    if start > len(payload):
+        raise StoreDamaged("dense frame is too short for its lengths")
+    planes = [payload[plane * count : (plane + 1) * count] for plane in range(LENGTH_BYTES)]
+    view = memoryview(payload)
+    objects: list[FrameObject] = []
+    for low, second, third, high in zip(*planes, strict=True):
+        length = low | second << 8 | third << 16 | high << 24
+        if start + length > len(payload):
+            raise StoreDamaged("dense frame's objects do not add up to its payload")
+        oid = object_id(head.flags, view[start : start + length])
+        objects.append(FrameObject(head.flags, oid, start, length))
+        start += length
+    if start != len(payload):
+        raise StoreDamaged("dense frame's objects do not add up to its payload")
+    return objects
+
+
+def encode_dense_frame(kind: int, payloads: Sequence[bytes], compressor: ZstdCompressor | None) -> bytes:
+    """Return the dense frame of these objects of one kind; compressed when that is worth it."""
+    count = len(payloads)
+    lengths = b"".join(len(payload).to_bytes(LENGTH_BYTES, "little") for payload in payloads)
+    planes = [lengths[plane::LENGTH_BYTES] for plane in range(LENGTH_BYTES)]
+    payload = b"".join((*planes, *payloads))
+    raw_length = len(payload)
+    if not 1 <= count <= MAX_COUNT or raw_length > MAX_RAW:
+        raise ValueError("frame exceeds its limits")
+    codec = RAW
+    if compressor is not None:
+        squeezed = compressor.compress(payload)
+        if len(squeezed) * NOT_WORTH_DENOMINATOR < raw_length * NOT_WORTH_NUMERATOR:
+            codec, payload = ZSTD, squeezed
+    head = HEADER.pack(MAGIC, DENSE, codec, kind, raw_length, len(payload), count)
+    hasher = xxh3_64(head)
+    hasher.update(payload)
+    return b"".join((head, payload, CHECKSUM.pack(hasher.intdigest())))
 
 
 def read_deltas(frame: bytes | memoryview, head: FrameHead) -> list[DeltaObject]:
@@ -230,9 +288,9 @@ def encode_delta_frame(rows: Sequence[DeltaRow]) -> bytes:
 
 
 def read_payload(frame: bytes | memoryview, head: FrameHead, decompressor: ZstdDecompressor) -> bytes:
-    """Return the decoded payload of a checked solid frame; never allocates beyond the declared, bounded length."""
+    """Return the decoded payload of a checked solid or dense frame; never allocates beyond its declared length."""
     stored = memoryview(frame)[head.payload_start : head.payload_start + head.stored_length]
-    if head.type != SOLID:
+    if head.type == DELTA:
         raise StoreDamaged("a delta frame is not decoded as a whole")
     if head.codec == RAW:
         return bytes(stored)
@@ -247,6 +305,36 @@ def read_payload(frame: bytes | memoryview, head: FrameHead, decompressor: ZstdD
     if len(payload) != head.raw_length:
         raise StoreDamaged("frame payload does not have its declared length")
     return payload
+
+
+def decode_payload(frame: bytes | memoryview, head: FrameHead) -> bytes:
+    """Return the decoded payload of a checked solid or dense frame, without a decompressor at hand."""
+    if head.type != DELTA and head.codec == RAW:
+        return bytes(memoryview(frame)[head.payload_start : head.payload_start + head.stored_length])
+    import zstandard
+
+    return read_payload(frame, head, zstandard.ZstdDecompressor())
+
+
+def make_compressor(level: int, size: int = 0) -> ZstdCompressor:
+    """Return a compressor for frames (of this size, if it is known); one thread at a time may use it."""
+    import zstandard
+
+    parameters = zstandard.ZstdCompressionParameters.from_level(level, source_size=size)
+    return zstandard.ZstdCompressor(compression_params=parameters)
+
+
+def is_incompressible(payload: bytes) -> bool:
+    """Whether a look at three places of some content says that compressing it is a waste of time."""
+    import zstandard
+
+    length = len(payload)
+    if length < SAMPLE_PLACES * SAMPLE_BYTES:
+        return False
+    step = (length - SAMPLE_BYTES) // (SAMPLE_PLACES - 1)
+    sample = b"".join([payload[at * step : at * step + SAMPLE_BYTES] for at in range(SAMPLE_PLACES)])
+    squeezed = zstandard.ZstdCompressor(level=1).compress(sample)
+    return len(squeezed) * NOT_WORTH_DENOMINATOR >= len(sample) * NOT_WORTH_NUMERATOR
 
 
 def encode_frame(

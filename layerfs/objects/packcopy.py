@@ -85,6 +85,8 @@ def copy_frame(
         _verify(database, scanned, kept)
     if head.type == frames.DELTA:
         return _copy_deltas(database, scanned, wanted, {row.oid for row in kept})
+    if head.type == frames.DENSE:
+        return frame if len(kept) == head.objects else _compress_dense(database, scanned, kept)
     kept_bytes = sum(row.length for row in kept)
     if kept_bytes == head.raw_length and len(kept) == head.objects:
         return frame
@@ -120,6 +122,15 @@ def _compress(database: ObjectDatabase, scanned: packs.ScannedFrame, rows: list[
     objects = [(row.kind, row.oid, decoded.object(row.oid, where)[1]) for row in rows]
     level = DEEP_LEVEL if scanned.head.raw_length > DEEP_BYTES else LEVEL
     return frames.encode_frame(objects, zstandard.ZstdCompressor(level=level))
+
+
+def _compress_dense(database: ObjectDatabase, scanned: packs.ScannedFrame, rows: list[FrameObject]) -> bytes:
+    import zstandard
+
+    decoded = database.decode(scanned.frame, scanned.head)
+    payloads = [decoded.object(row.oid, f"frame at {scanned.offset}")[1] for row in rows]
+    compressor = None if scanned.head.codec == frames.RAW else zstandard.ZstdCompressor(level=DEEP_LEVEL)
+    return frames.encode_dense_frame(rows[0].kind, payloads, compressor)
 
 
 def _copy_deltas(

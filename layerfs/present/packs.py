@@ -11,6 +11,8 @@ from layerfs.objects.packcheck import PackReport
 from layerfs.objects.packs import pack_name
 from layerfs.output import Reply, encode_text
 from layerfs.packlist import Counts, PackedObject, PackSummary
+from layerfs.present.quantities import counted, readable_size
+from layerfs.repack import Repacked
 
 
 def present_packs(rows: Iterable[PackSummary]) -> Reply:
@@ -85,4 +87,25 @@ def present_counts(counts: Counts) -> Reply:
             "packed_bytes": counts.packed_bytes,
         },
         text="".join(f"{row}\n" for row in rows).encode(),
+    )
+
+
+def present_repacked(done: Repacked) -> Reply:
+    """Answer ``repack``: what was made of what."""
+    text = "nothing to repack\n"
+    if done.old_packs:
+        text = (
+            f"repacked {counted(done.objects, 'object')}: {counted(done.old_packs, 'pack')}, "
+            f"{readable_size(done.before_bytes)}, became {counted(done.new_packs, 'pack')}, "
+            f"{readable_size(done.after_bytes)}\n"
+        )
+    return Reply(
+        data={
+            "old_packs": done.old_packs,
+            "new_packs": done.new_packs,
+            "objects": done.objects,
+            "before_bytes": done.before_bytes,
+            "after_bytes": done.after_bytes,
+        },
+        text=encode_text(text),
     )
