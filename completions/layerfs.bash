@@ -19,9 +19,10 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish checkout repack stats fsck hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init clone doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish fetch push checkout repack stats fsck gc prune purge hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "init") options="--exclude --empty --warm --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
+        "clone") options="--store -C --json -h --help" ;;
         "doctor") options="--store -C --json -h --help" ;;
         "config") options="" ;;
         "help") options="--store -C --json -h --help" ;;
@@ -48,10 +49,15 @@ _layerfs() {
         "resolve") options="--ours --theirs --base --delete --store -C --json -h --help" ;;
         "merge") options="--into --as -m --message --allow-unrelated --store -C --json -h --help" ;;
         "publish") options="--mode --expect -m --message --store -C --json -h --help" ;;
+        "fetch") options="-f --force --store -C --json -h --help" ;;
+        "push") options="-f --force --store -C --json -h --help" ;;
         "checkout") options="--to --store -C --json -h --help" ;;
         "repack") options="--all --level --store -C --json -h --help" ;;
         "stats") options="--store -C --json -h --help" ;;
         "fsck") options="--fast --repair --store -C --json -h --help" ;;
+        "gc") options="-n --dry-run --reflog-expire --dropped-expire --wait --store -C --json -h --help" ;;
+        "prune") options="-n --dry-run --cache --reflog-expire --dropped-expire --store -C --json -h --help" ;;
+        "purge") options="--commit --wait --store -C --json -h --help" ;;
         "hash-object") options="-w -t --stdin --stdin-paths --store -C --json -z -h --help" ;;
         "cat-file") options="-t -s -e -p --batch --store -C --json -z -h --help" ;;
         "chunk-file") options="--store -C --json -h --help" ;;

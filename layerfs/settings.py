@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from layerfs.atomicfile import Files
 from layerfs.errors import NotFound, UsageError, quote
+
+if TYPE_CHECKING:
+    from layerfs.pointers import Retention
 
 CONFIG_FILE = b"config"
 Value = bool | int | str | tuple[str, ...]
@@ -37,6 +40,8 @@ SETTINGS = (
     ),
     Setting("workspace.engine", "auto", "engine of new workspaces: auto, overlay or copy"),
     Setting("cache.max-size", 0, "bytes the layer cache may take before unused layers go; 0 means no bound"),
+    Setting("gc.reflog-expire", 90, "days for which 'gc' keeps lines of the reflog, and what only they reach"),
+    Setting("gc.dropped-expire", 14, "days for which 'gc' keeps what only a deleted branch or tag reached"),
     Setting("lane.timeout", 60, "seconds to wait for other writers of the store"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -83,6 +88,11 @@ class Settings:
     def flag(self, name: str) -> bool:
         """Return a setting that is true or false."""
         return bool(self.get(name))
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a number."""
+        value = self.get(name)
+        return value if isinstance(value, int) else 0
 
     def patterns(self, name: str) -> tuple[bytes, ...]:
         """Return a list of patterns as bytes."""
@@ -133,3 +143,17 @@ def _checked(name: str, value: Any) -> Value:
         known: Value = value
         return known
     raise UsageError(f"the setting {quote(name)} has a value of the wrong type")
+
+
+def retention(settings: Settings, now_ns: int, reflog_days: int | None, dropped_days: int | None) -> Retention:
+    """Return how long the reflog is kept: as the settings say, or as a command line overrides them."""
+    from layerfs.pointers import Retention
+
+    kept = settings.number("gc.reflog-expire") if reflog_days is None else reflog_days
+    dropped = settings.number("gc.dropped-expire") if dropped_days is None else dropped_days
+    return Retention(now_ns, kept, dropped)
+
+
+def cache_bound(settings: Settings) -> int | None:
+    """Return the bytes that the layer cache may take; None for no bound."""
+    return settings.number("cache.max-size") or None

@@ -50,6 +50,11 @@ class RefMove(NamedTuple):
     how: str
     why: str = ""
 
+    @property
+    def short_name(self) -> str:
+        """The name people use."""
+        return short_ref(self.name)
+
 
 class Transferred(NamedTuple):
     """The outcome of a transfer."""
@@ -109,6 +114,9 @@ class _Transfer:
                 self._source.seal_open_pack()
             pointers = read_pointers(self._source.db)
             refs, layers = self._chosen(dict(pointers.refs), pointers.layers)
+            refused = self._refused(refs, layers)
+            refs = {name: commit for name, commit in refs.items() if name not in refused}
+            layers = () if MAIN_REF in refused else layers
             self._step("find")
             self._progress.phase("finding what is missing")
             self._source.objects.refresh()
@@ -123,7 +131,13 @@ class _Transfer:
             self._copy(live, held)
             self._step("names")
             moves, added = self._move(refs, layers)
-        return Transferred(moves, added, live.marked, self._stored)
+        return Transferred((*refused.values(), *moves), added, live.marked, self._stored)
+
+    def _refused(self, refs: dict[str, CommitId], layers: Sequence[LayerRow]) -> dict[str, RefMove]:
+        """Return the names that cannot move, so that nothing is copied for them (it may have been purged here)."""
+        found = [self._judge(name, self._target.refs.get(name), commit) for name, commit in refs.items()]
+        main, _ = self._judge_main(layers)
+        return {move.name: move for move in (*found, *([main] if main else [])) if move.how == "refused"}
 
     def _chosen(
         self, refs: dict[str, CommitId], layers: Sequence[LayerRow]
@@ -181,27 +195,14 @@ class _Transfer:
             return RefMove(name, None, new, "new")
         if old == new:
             return RefMove(name, old, new, "same")
-        if name.startswith(HEADS) and self._reaches(new, old):
+        if name.startswith(HEADS) and _reaches(self._source, new, old):
             return RefMove(name, old, new, "forward")
         if self._options.force:
             return RefMove(name, old, new, "forced")
         why = "the tag is at another commit" if name.startswith(TAGS) else "the branches have parted"
-        if name.startswith(HEADS) and self._reaches(old, new):
+        if name.startswith(HEADS) and _reaches(self._target, old, new):
             return RefMove(name, old, old, "same")
         return RefMove(name, old, new, "refused", why)
-
-    def _reaches(self, start: CommitId, wanted: CommitId) -> bool:
-        seen = {start}
-        waiting = [start]
-        while waiting:
-            oid = waiting.pop()
-            if oid == wanted:
-                return True
-            for parent in read_commit(self._target.objects, oid).parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    waiting.append(parent)
-        return False
 
     def _judge_main(self, layers: Sequence[LayerRow]) -> tuple[RefMove | None, list[LayerAdd]]:
         """Return what becomes of main: extended by the layers it lacks, if it has the source's first ones."""
@@ -216,6 +217,21 @@ class _Transfer:
         added = [LayerAdd(row.number, row.layer, row.commit) for row in layers if row.number not in mine]
         how = "same" if not added else "new" if old is None else "forward"
         return RefMove(MAIN_REF, old, added[-1].commit if added else old, how), added
+
+
+def _reaches(store: Store, start: CommitId, wanted: CommitId) -> bool:
+    """Whether ``wanted`` is ``start`` or in its history, which is all in ``store``."""
+    seen = {start}
+    waiting = [start]
+    while waiting:
+        oid = waiting.pop()
+        if oid == wanted:
+            return True
+        for parent in read_commit(store.objects, oid).parents:
+            if parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+    return False
 
 
 class _PartWriter:

@@ -1,0 +1,47 @@
+"""``layerfs purge``: take a path or a commit out of all history."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from layerfs.collect import WAIT_SECONDS, CollectOptions
+from layerfs.errors import UsageError
+from layerfs.frame import Invocation
+from layerfs.output import Reply
+from layerfs.present.upkeep import present_purged
+from layerfs.purge import PurgeRequest, purge
+from layerfs.revision import resolve
+from layerfs.settings import Settings, retention
+
+
+def command(
+    inv: Invocation,
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH", help="What goes, from the root of the tree.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option("--commit", metavar="REV", help="Take this commit out instead of a path.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for writers that began before.")
+    ] = WAIT_SECONDS,
+) -> Reply:
+    """Take paths, with all below them, or a commit out of all history, and their bytes off the disk.
+
+    Every commit that holds a path, and every one after it, gets a new id; branches, tags, layers, the reflog and
+    workspaces move with them, and each old id is printed with its new one. Nothing brings what was purged back.
+
+    Refused while a workspace other than the captured directory stands on what changes, and while the captured directory
+    still holds the path. A commit that is taken out leaves what later commits hold as it is.
+    """
+    given = tuple(os.fsencode(path).strip(b"/") for path in paths or ())
+    if bool(given) == bool(commit) or not all(given):
+        raise UsageError("give paths to purge, or --commit REV")
+    commits = (resolve(inv.store, commit, inv.at).commit,) if commit else ()
+    kept = retention(Settings(inv.store.path), inv.context.clock(), None, None)
+    with inv.progress() as progress:
+        request = PurgeRequest(given, commits)
+        return present_purged(purge(inv.store, request, CollectOptions(kept, wait), inv.context.author(), progress))
