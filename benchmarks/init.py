@@ -1,8 +1,9 @@
 """Capturing a real environment, and capturing it again when nothing changed: restic, borg, git and tar|zstd beside it.
 
-Run ``python benchmarks/init.py [--rounds N] [--quick] [--json FILE]``. Whole processes, the tree read into the page cache once before; before each run
-what others left dirty is written out. Git leaves the tree's ``.git`` out, the others capture everything. "Again" is
-``layerfs status``, ``git status``, ``restic backup`` and ``borg create`` on the tree as it was captured.
+Run ``python benchmarks/init.py [--rounds N] [--quick] [--json FILE]``. Whole processes; the tree is read into the page
+cache once before, and before each run what others left dirty is written out. Git leaves the tree's ``.git`` out, the
+others capture everything. "Again" is ``layerfs status``, ``git status``, ``restic backup`` and ``borg create`` on the
+tree as it was captured.
 """
 
 from __future__ import annotations

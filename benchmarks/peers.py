@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Without bytecode kept, every start of a Python program would compile it anew."""
 
 
 class Finished(NamedTuple):
@@ -29,7 +31,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | Non
     with subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
-        env={**os.environ, **(env or {})},
+        env={**_ENVIRONMENT, **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -7,7 +7,6 @@ hundred bytes to a file, all contents different.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,15 +63,16 @@ class Made(NamedTuple):
     files: int
 
 
-def make_store(place: Path, files: int) -> Made:
+def make_store(place: Path, files: int, *, durable: bool = True) -> Made:
     """Make a store with one commit of ``files`` files."""
-    store = Store.create(bytes(place), clock=time.time_ns)
+    store = Store.create(bytes(place), clock=time.time_ns, durability="durable" if durable else "disposable")
     with store.batch() as batch:
         directories = []
         for first in range(0, files, PER_DIRECTORY):
             numbers = range(first, min(first + PER_DIRECTORY, files))
             names = [
-                (path_of(number).rpartition(b"/")[2], file_entry(batch, content_of(number))) for number in numbers
+                (path_of(number).rpartition(b"/")[2], file_entry(batch, content_of(number)))
+                for number in numbers
             ]
             tree = build_tree(batch, names)
             name = path_of(first).partition(b"/")[0]
@@ -87,7 +87,12 @@ def make_store(place: Path, files: int) -> Made:
 
 
 def edit(
-    store: Store, parent: CommitId, numbers: range, version: int, branch: str | None = BRANCH, old: bool = True
+    store: Store,
+    parent: CommitId,
+    numbers: range,
+    version: int,
+    branch: str | None = BRANCH,
+    old: bool = True,
 ) -> CommitId:
     """Commit a change of one line in each of these files on top of ``parent``; move ``branch`` there."""
     with store.batch() as batch:
@@ -126,6 +131,3 @@ def unmount(store: Store, record: WorkspaceRecord, *, discard: bool = False) -> 
     kept = detach(store, record, DetachRequest(author(), discard))
     if kept.kept:
         raise SystemExit(f"workspace {record.name} still held work")
-
-
-Step = Callable[[], object]
