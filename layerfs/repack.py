@@ -9,7 +9,8 @@ Packs that were repacked before stay as they are, but for small ones, which are 
 waits: reading and compressing happen outside the lane, and the new packs are synced but belong to nobody until one
 restart of the log (``log``), inside the lane, names them instead of the old ones. Killed before it the store is what it
 was, and the new packs are swept; killed after it, the old files are swept. All log packs are rewritten with the rest: the
-restart says every pointer anew. One repack or collection runs at a time; a repack drops no object, so writers need no warning.
+restart says every pointer anew. One repack or collection runs at a time; a repack drops no object, so writers need no
+warning.
 
 Memory is bounded by the batches in which objects are read and the frames in flight, plus some 150 bytes per object that
 is rewritten, for the order.
@@ -41,14 +42,14 @@ from layerfs.store import Store
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-LEVEL = 12
+LEVEL = 9
 CONTENT_BYTES = 12 * 1024 * 1024
 NODE_BYTES = 1024 * 1024
 RAW_BYTES = 1024 * 1024
 READ_BYTES = 24 * 1024 * 1024
 """Contents read at once; in the order of the packs, so that a frame is decoded once for each such batch at most."""
 
-CACHE_BYTES = 16 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
 NAME_ORDER_BYTES = 4 << 30
 """Above so many bytes contents are ordered by path alone, which is nearly how they lie already."""
 

@@ -67,7 +67,7 @@ GAP = 0
 NO_ID = bytes(32)
 _ROW_BYTES = {SOLID: ROW.size, DELTA: DELTA_ROW.size, DENSE: 0}
 LENGTH_BYTES = 4
-SMALLEST = HEADER.size + ROW.size + CHECKSUM.size
+SMALLEST = HEADER.size + LENGTH_BYTES + CHECKSUM.size
 NOT_WORTH_NUMERATOR, NOT_WORTH_DENOMINATOR = 31, 32
 """A group that does not shrink below 31/32 of its size is stored as is: reading it is then free."""
 
