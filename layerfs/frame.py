@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from layerfs.workspace.records import WorkspaceRecord
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+RECURSION_LIMIT = 40_000
+"""Captures and checkouts go down directories by recursion; a level takes a descriptor, which runs out first."""
 
 
 class Terminated(BaseException):
@@ -160,6 +163,7 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     """Run one command from its argument list (without its own name) and return the exit code."""
     as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
     signal.signal(signal.SIGTERM, _raise_terminated)
+    sys.setrecursionlimit(RECURSION_LIMIT)
     if context.env.get("LAYERFS_NATIVE") == "0":
         from layerfs import native
 
@@ -178,6 +182,8 @@ def run(row: Command, argv: list[str], context: Context) -> int:
         return output.report(known, row.schema, as_json)
     except MemoryError:
         return output.report(Unable("not enough memory for this operation"), row.schema, as_json)
+    except RecursionError:
+        return output.report(Unable("directories are nested too deeply for this machine"), row.schema, as_json)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Terminated:

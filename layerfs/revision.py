@@ -47,6 +47,8 @@ def resolve(store: Store, text: str, at: CommitId | None = None) -> Revision:
 
     Raises NotFound, AmbiguousName or UsageError, each naming the part that does not work.
     """
+    if not text:
+        raise UsageError("a revision cannot be empty", "'layerfs help revisions' lists the forms")
     match = (
         _STEP.search(text, 1) if text.startswith("@") and not text.startswith("@{") else _STEP.search(text)
     )
@@ -158,8 +160,8 @@ class Place(NamedTuple):
 
 def resolve_place(store: Store, text: str, at: CommitId | None = None) -> Place:
     """Resolve ``REV:PATH``; a text without a colon is the root of REV. Raises NotFound when nothing is there."""
-    name, _, path_text = text.partition(":")
-    revision = resolve(store, name or "@", at)
+    name, colon, path_text = text.partition(":")
+    revision = resolve(store, "@" if colon and not name else name, at)
     path = os.fsencode(path_text).strip(b"/")
     root = CommitReader(store.objects).root(revision.commit)
     entry = lookup_path(store.objects, root, path)
