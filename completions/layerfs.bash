@@ -54,7 +54,7 @@ _layerfs() {
         "checkout") options="--to --store -C --json -h --help" ;;
         "repack") options="--all --level --store -C --json -h --help" ;;
         "stats") options="--store -C --json -h --help" ;;
-        "fsck") options="--fast --repair --store -C --json -h --help" ;;
+        "fsck") options="--fast --repair --from --store -C --json -h --help" ;;
         "gc") options="-n --dry-run --reflog-expire --dropped-expire --wait --store -C --json -h --help" ;;
         "prune") options="-n --dry-run --cache --reflog-expire --dropped-expire --store -C --json -h --help" ;;
         "purge") options="--commit --wait --store -C --json -h --help" ;;

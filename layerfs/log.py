@@ -24,16 +24,16 @@ Sealing the open pack N, between two batches
   After a crash before b the seal is done again; after b, M is found and c is done.
 
 Restarting (:meth:`Log.restart`, by a collection): the open pack is sealed as above, but M begins with a *restart*: moves
-  that say every pointer anew, so that no log pack before M is needed as a log any more. M is written whole before it gets
-  its name in step b, and step c applies the restart in its one transaction, which is synced: only then may packs that the
-  restart no longer names be removed. After a crash before b nothing has happened; after b, M is found and c is done; after
-  c, packs that nobody names are left, which the next sweep removes.
+  that say every pointer anew, so that no log pack before M is needed as a log any more. M is written whole before it
+  gets its name in step b, and step c applies the restart in its one transaction, which is synced: only then may packs
+  that the restart no longer names be removed. After a crash before b nothing has happened; after b, M is found and c is
+  done; after c, packs that nobody names are left, which the next sweep removes.
 
 Replay runs the same code for one missing move or for all of them: from the open pack and the length the database knows,
 apply whole batches; if the pack has an index go on with its successor. A rebuild starts with an empty database at the
-newest log pack that begins with a restart, or else at the first. Bytes beyond the last whole batch are a torn tail only if no whole move more than one step ahead lies
-behind them: only the last batch can be unacknowledged, so anything else is damage and is reported, never cut off. A tail
-that holds one whole move is kept in ``tmp/`` before it is cut.
+newest log pack that begins with a restart, or else at the first. Bytes beyond the last whole batch are a torn tail only
+if no whole move more than one step ahead lies behind them: only the last batch can be unacknowledged, so anything else
+is damage and is reported, never cut off. A tail that holds one whole move is kept in ``tmp/`` before it is cut.
 """
 
 from __future__ import annotations
@@ -97,6 +97,25 @@ class Log:
     def start(self) -> int:
         """Create the first log pack of a new store; return its number."""
         return self._new_pack(1, 0)
+
+    def begin(self, first_sequence: int) -> int:
+        """Create a log pack that follows none, for a repair; return its number. A restart must follow."""
+        return self._new_pack(first_sequence, 0)
+
+    def retire(self, db: MetaDb) -> None:
+        """Go on in a new log pack when the open one cannot be brought to what the database says; for a repair."""
+        try:
+            self.recover(db)
+            return
+        except StoreDamaged as error:
+            self.notes.append(f"open pack is retired: {error.message}")
+        self.close()
+        state = db.state()
+        number = self._new_pack(state.sequence + 1, state.open_pack)
+        with db.transaction():
+            db.add_pack(PackRow(state.open_pack, packs.LOG, state.sequence))
+            db.clear_open()
+            db.set_state(state.sequence, number, packs.HEADER_BYTES)
 
     def unfinished(self, db: MetaDb) -> Unfinished | None:
         """Return what a crash may have left (or a live writer is doing right now); None is the usual answer."""
@@ -217,8 +236,9 @@ class Log:
         while True:
             state = db.state()
             descriptor = self._descriptor(state.open_pack)
-            begun = _exists(self._packs_fd, packs.index_file(state.open_pack))
-            successor = self._successor(state.open_pack, state.sequence) if begun else None
+            successor = self._successor(state.open_pack)
+            # A pack with a successor was sealed, even if its index was lost since.
+            begun = successor is not None or _exists(self._packs_fd, packs.index_file(state.open_pack))
             applied += self._replay(db, descriptor, successor is not None)
             if not begun:
                 return applied
@@ -258,7 +278,7 @@ class Log:
         behind = [
             move
             for found in packs.find_frame(descriptor, end, length)
-            for move in _moves(found)
+            for move in moves_in(found)
             if move.sequence > sequence
         ]
         if has_successor or any(move.sequence > sequence + 1 for move in behind):
@@ -277,7 +297,11 @@ class Log:
     def _mend_index(self, descriptor: int, number: int) -> None:
         """Write the index of a sealed pack again if it is not the index of this pack."""
         length = os.fstat(descriptor).st_size
-        index = self._files.open(self._packs_fd, packs.index_file(number))
+        try:
+            index = self._files.open(self._packs_fd, packs.index_file(number))
+        except FileNotFoundError:
+            self._files.replace(self._packs_fd, packs.index_file(number), build_index(descriptor, length))
+            return
         try:
             mapped = map_index(index, length)
             mapped.verify()
@@ -287,7 +311,7 @@ class Log:
         finally:
             os.close(index)
 
-    def _successor(self, number: int, sequence: int) -> int | None:
+    def _successor(self, number: int) -> int | None:
         """Return the log pack that follows pack ``number``."""
         found = [
             candidate for candidate, header in log_packs(self._files, self._packs_fd) if header.previous == number
@@ -345,7 +369,7 @@ def _batches(descriptor: int, offset: int, length: int) -> Iterator[LoggedBatch]
     """Yield whole batches from ``offset`` on; stops where no whole one follows."""
     rows: list[OpenRowValues] = []
     for found in packs.scan_frames(descriptor, offset, length):
-        moves = _moves(found)
+        moves = moves_in(found)
         if moves:
             yield LoggedBatch(moves[0], rows, found.end)
             rows = []
@@ -388,7 +412,7 @@ def _move_row(move: Move) -> tuple[int, ObjectId, bytes]:
     return Kind.MOVE, object_id(Kind.MOVE, payload), payload
 
 
-def _moves(found: packs.ScannedFrame) -> list[Move]:
+def moves_in(found: packs.ScannedFrame) -> list[Move]:
     """Return the move a frame holds: a move frame holds nothing else."""
     rows = read_objects(found.frame, found.head)
     if rows[0].kind != Kind.MOVE:

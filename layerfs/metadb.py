@@ -405,9 +405,9 @@ class MetaDb:
         """Return all layers, newest first."""
         return [LayerRow(*row) for row in self._all("SELECT * FROM layers ORDER BY number DESC")]
 
-    def add_layer(self, row: LayerRow) -> None:
-        """Put a layer on top of main."""
-        self._run("INSERT INTO layers VALUES (?, ?, ?, ?)", row)
+    def add_layer(self, row: LayerRow, replace: bool = False) -> None:
+        """Put a layer on top of main; only a repair may find one there already, and replaces it."""
+        self._run(f"INSERT {'OR REPLACE ' if replace else ''}INTO layers VALUES (?, ?, ?, ?)", row)
 
     def workspace(self, name: str) -> bytes | None:
         """Return a workspace's record."""

@@ -218,31 +218,50 @@ def apply_move(db: MetaDb, move: Move, pack: int) -> None:
     except ExpectationFailed as error:
         raise StoreDamaged(f"move {move.sequence} does not follow from the one before: {error.message}") from error
     for position, op in enumerate(move.ops):
-        match op:
-            case RefSet(name, old, new, why):
-                db.set_ref(ReflogRow(name, move.sequence, position, old, new, move.actor, move.time_ns, why))
-            case LayerAdd(number, layer, commit):
-                db.add_layer(LayerRow(number, layer, commit, move.sequence))
-            case PackAdd(name):
-                db.add_pack(PackRow(pack_number(name), BULK, move.sequence))
-            case PackDrop(name):
-                db.drop_pack(pack_number(name))
-            case WorkspacePut(name, record):
-                db.put_workspace(name, record, move.sequence)
-            case WorkspaceDrop(name):
-                db.drop_workspace(name)
-            case Restart():
-                db.restart(pack)
-            case PackKept(name, role, at):
-                db.add_pack(PackRow(pack_number(name), role, at))
-            case RefKept(name, target):
-                db.keep_ref(name, target)
-            case LayerKept(number, layer, commit, at):
-                db.add_layer(LayerRow(number, layer, commit, at))
-            case ReflogKept():
-                db.keep_reflog(ReflogRow(*op))
-            case WorkspaceKept(name, record, at):
-                db.put_workspace(name, record, at)
+        if isinstance(op, Restart):
+            db.restart(pack)
+        else:
+            _apply_op(db, move, position, op)
+
+
+def _apply_op(db: MetaDb, move: Move, position: int, op: Op) -> None:
+    match op:
+        case RefSet(name, old, new, why):
+            db.set_ref(ReflogRow(name, move.sequence, position, old, new, move.actor, move.time_ns, why))
+        case LayerAdd(number, layer, commit):
+            db.add_layer(LayerRow(number, layer, commit, move.sequence))
+        case PackAdd(name):
+            db.add_pack(PackRow(pack_number(name), BULK, move.sequence))
+        case PackDrop(name):
+            db.drop_pack(pack_number(name))
+        case WorkspacePut(name, record):
+            db.put_workspace(name, record, move.sequence)
+        case WorkspaceDrop(name):
+            db.drop_workspace(name)
+        case PackKept(name, role, at):
+            db.add_pack(PackRow(pack_number(name), role, at))
+        case RefKept(name, target):
+            db.keep_ref(name, target)
+        case LayerKept(number, layer, commit, at):
+            db.add_layer(LayerRow(number, layer, commit, at))
+        case ReflogKept():
+            db.keep_reflog(ReflogRow(*op))
+        case WorkspaceKept(name, record, at):
+            db.put_workspace(name, record, at)
+
+
+def salvage_moves(db: MetaDb, moves: Iterable[Move], pack: int) -> None:
+    """Make what moves say true although some between them are lost: each sets what it names, whatever was there."""
+    with db.transaction():
+        for move in moves:
+            for position, op in enumerate(move.ops):
+                match op:
+                    case LayerAdd(number, layer, commit):
+                        db.add_layer(LayerRow(number, layer, commit, move.sequence), replace=True)
+                    case Restart():
+                        db.restart(pack)
+                    case _:
+                        _apply_op(db, move, position, op)
 
 
 def _shown(commit: CommitId | None) -> str:

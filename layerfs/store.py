@@ -33,12 +33,12 @@ from layerfs.errors import (
 from layerfs.ids import ObjectId, short
 from layerfs.lane import DEFAULT_TIMEOUT, LaneLock
 from layerfs.log import SEAL_BYTES, Log, first_log_pack
-from layerfs.metadb import DATABASE_FILE, MetaDb, State
+from layerfs.metadb import DATABASE_FILE, MetaDb, PackRow, State
 from layerfs.objects import packs
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import Kept, LayerAdd, Move, Op, PackAdd, RefSet
-from layerfs.refs import Refs, check_ops, check_ref_names
+from layerfs.refs import Refs, check_ops, check_ref_names, salvage_moves
 from layerfs.storeformat import DURABLE, StoreFormat
 
 if TYPE_CHECKING:
@@ -231,11 +231,12 @@ class Store:
             raise
 
     @contextmanager
-    def lane(self, timeout: float = DEFAULT_TIMEOUT) -> Iterator[Lane]:
-        """Hold the lane; wait at most ``timeout`` seconds for it, then raise Busy."""
+    def lane(self, timeout: float = DEFAULT_TIMEOUT, recover: bool = True) -> Iterator[Lane]:
+        """Hold the lane; wait at most ``timeout`` seconds for it, then raise Busy. Only a repair does not recover."""
         self._lane.enter(timeout)
         try:
-            self._recover()
+            if recover:
+                self._recover()
             yield Lane(self)
         finally:
             self._lane.leave()
@@ -255,24 +256,65 @@ class Store:
         """
         self._lane.enter()
         try:
-            name = b".rebuild.db"
-            _remove_database(self.files, self._root_fd, name)
             first, sequence = first_log_pack(self.files, self._packs_fd)
             state = State(self.format.store_id, sequence - 1, first, packs.HEADER_BYTES, first)
-            fresh = self._make_database(state, name)
-            try:
-                self._log.recover(fresh)
-                replayed = fresh.state().sequence - sequence + 1
-            finally:
-                fresh.close()
-            self._detach()
-            _remove_database(self.files, self._root_fd, DATABASE_FILE, keep_main=True)
-            self.files.rename(self._root_fd, name, DATABASE_FILE)
-            self.files.sync_directory(self._root_fd)
-            self._attach()
-            return replayed
+            self._replace_database(state, self._log.recover)
+            return self.db.state().sequence - sequence + 1
         finally:
             self._lane.leave()
+
+    def salvage_database(self, sequence: int, moves: Iterable[Move]) -> None:
+        """Make the database anew from the moves that could be found, which need not follow from each other."""
+        self._lane.enter()
+        try:
+            number = self._log.begin(sequence + 1)
+            state = State(self.format.store_id, sequence, number, packs.HEADER_BYTES, number)
+            self._replace_database(state, lambda fresh: salvage_moves(fresh, moves, number))
+        finally:
+            self._lane.leave()
+
+    def keep_database(self) -> None:
+        """Use the database as it is, for a log that cannot be replayed: its open pack is retired if it is not whole."""
+        self._lane.enter()
+        try:
+            self._detach()
+            self._attach()
+            self._log.retire(self.db)
+            self.objects.refresh()
+        finally:
+            self._lane.leave()
+
+    def attach_as_is(self) -> None:
+        """Attach to the database without recovering, for a repair."""
+        self._detach()
+        self._attach()
+
+    def reattach_objects(self) -> None:
+        """Open packs and indexes again, after a repair changed them."""
+        self.objects.close()
+        self._objects = ObjectDatabase(self.files, self._packs_fd, self.db)
+
+    def register_packs(self, numbers: Iterable[int]) -> None:
+        """Register pack files in a database made of what could be found; a restart must follow."""
+        state = self.db.state()
+        with self.db.transaction():
+            for number in numbers:
+                if number != state.open_pack:
+                    self.db.add_pack(PackRow(number, packs.BULK, state.sequence))
+
+    def _replace_database(self, state: State, fill: Callable[[MetaDb], object]) -> None:
+        name = b".rebuild.db"
+        _remove_database(self.files, self._root_fd, name)
+        fresh = self._make_database(state, name)
+        try:
+            fill(fresh)
+        finally:
+            fresh.close()
+        self._detach()
+        _remove_database(self.files, self._root_fd, DATABASE_FILE, keep_main=True)
+        self.files.rename(self._root_fd, name, DATABASE_FILE)
+        self.files.sync_directory(self._root_fd)
+        self._attach()
 
     @contextmanager
     def upkeep(self) -> Iterator[None]:

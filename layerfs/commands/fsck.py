@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.health import present_report
@@ -19,14 +20,22 @@ def command(
         bool, typer.Option("--fast", help="Check that chunks are there, without decoding every one of them.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="First make the database and damaged indexes anew from the packs.")
+        bool, typer.Option("--repair", help="First repair what can be repaired.")
     ] = False,
+    other: Annotated[
+        str | None, typer.Option("--from", metavar="STORE", help="With --repair, take what is missing from this store.")
+    ] = None,
 ) -> Reply:
     """Check every pack, every object against its id, and that everything a name reaches is there.
 
     A problem names the object, the newest commit that needs it and the first path. Exit 1 if there is one. Nothing is
-    changed, except by --repair, which rebuilds what is derived from the packs and touches no pack.
+    changed, except by --repair: it makes the database and indexes anew from the packs, saves what is whole of damaged
+    packs, keeps these in the store's directory quarantine, and takes missing objects from another store, such as a clone,
+    that is named with --from. What is listed afterwards is lost.
     """
-    repaired = repair_store(inv.store_path, inv.context.clock) if repair else []
+    if other is not None and not repair:
+        raise UsageError("--from goes with --repair")
+    helper = None if other is None else inv.context.absolute(other)
+    repaired = repair_store(inv.store_path, inv.context.clock, helper) if repair else []
     with inv.progress() as progress:
         return present_report(verify_store(inv.store, not fast, progress), repaired)
