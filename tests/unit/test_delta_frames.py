@@ -1,0 +1,228 @@
+"""Delta frames: what goes in comes out through any chain, chains stay short, and hostile ones are refused."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storekit import assert_clean, make_store, open_store
+from xxhash import xxh3_64_intdigest
+
+from layerfs.errors import LayerfsError, StoreDamaged
+from layerfs.ids import ObjectId
+from layerfs.objects import frames, packs
+from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES
+from layerfs.objects.frames import DeltaRow
+from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.moves import PackAdd
+from layerfs.store import Store
+
+
+def chunk(payload: bytes) -> ObjectId:
+    return object_id(Kind.CHUNK, payload)
+
+
+def put_versions(store: Store, versions: list[bytes]) -> list[ObjectId]:
+    """Commit versions one after the other, each said to be like the one before."""
+    like: ObjectId | None = None
+    found = []
+    for payload in versions:
+        with store.batch() as batch:
+            like = batch.put(Kind.CHUNK, payload, like=like)
+            found.append(like)
+            with store.lane() as lane:
+                lane.apply(batch, ())
+    return found
+
+
+def register(store: Store, *written: bytes) -> None:
+    """Add frames as a pack of the store, whatever they say."""
+    pack = store.make_bulk()
+    for frame in written:
+        pack.append_frame(frame)
+    number = pack.seal()
+    with store.lane() as lane:
+        lane.apply(None, [PackAdd(packs.pack_name(number))])
+    pack.release()
+
+
+@given(st.lists(st.tuples(st.binary(max_size=300), st.binary(max_size=300)), min_size=1, max_size=6))
+def test_round_trip(pairs: list[tuple[bytes, bytes]]) -> None:
+    rows = []
+    for payload, prefix in pairs:
+        stream = frames.encode_stream(payload, prefix or None, 6)
+        named = chunk(prefix)[:16] if prefix else None
+        rows.append(DeltaRow(Kind.CHUNK, chunk(payload), len(payload), named, stream))
+    frame = frames.encode_delta_frame(rows)
+    head = frames.check_frame(frame)
+    assert head.total == len(frame)
+    found = frames.read_deltas(frame, head)
+    assert [frames.read_stream(frame, row, pair[1] or None) for row, pair in zip(found, pairs, strict=True)] == [
+        payload for payload, _ in pairs
+    ]
+    assert [row[:2] for row in frames.read_objects(frame, head)] == [(row.kind, row.oid) for row in rows]
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=8), st.data())
+def test_a_changed_delta_or_dense_frame_with_a_right_checksum(payloads: list[bytes], data: st.DataObject) -> None:
+    rows = [
+        DeltaRow(Kind.TREE, object_id(Kind.TREE, p), len(p), b"p" * 16, frames.encode_stream(p, b"p", 3))
+        for p in payloads
+    ]
+    dense = frames.encode_dense_frame(Kind.TREE, payloads, zstandard.ZstdCompressor())
+    for built in (frames.encode_delta_frame(rows), dense):
+        frame = bytearray(built)
+        for _ in range(data.draw(st.integers(1, 4))):
+            frame[data.draw(st.integers(4, len(frame) - 9))] = data.draw(st.integers(0, 255))
+        body = bytes(frame[:-8])
+        whole = body + frames.CHECKSUM.pack(xxh3_64_intdigest(body))
+        try:
+            head = frames.check_frame(whole)
+            frames.read_objects(whole, head)
+            if head.type == frames.DELTA:
+                for row in frames.read_deltas(whole, head):
+                    frames.read_stream(whole, row, b"p")
+        except StoreDamaged:
+            continue
+
+
+@given(st.lists(st.binary(max_size=400), min_size=1, max_size=40), st.booleans())
+def test_dense_round_trip(payloads: list[bytes], compressed: bool) -> None:
+    compressor = zstandard.ZstdCompressor() if compressed else None
+    frame = frames.encode_dense_frame(Kind.EXTENT, payloads, compressor)
+    head = frames.check_frame(frame)
+    payload = frames.decode_payload(frame, head)
+    found = frames.read_objects(frame, head)
+    assert [payload[row.start : row.start + row.length] for row in found] == payloads
+    assert [row.oid for row in found] == [object_id(Kind.EXTENT, each) for each in payloads]
+
+
+def test_versions_cost_what_changed_and_chains_stay_short(tmp_path: Path) -> None:
+    generator = random.Random(3)
+    text = bytearray(generator.randbytes(20_000))
+    versions = []
+    for number in range(3 * MAX_CHAIN):
+        text[number * 100 : number * 100 + 10] = b"%10d" % number
+        versions.append(bytes(text))
+    with make_store(tmp_path / "s") as store:
+        before = store.db.state().open_length
+        found = put_versions(store, versions)
+        assert store.db.state().open_length - before < 20_000 * 3 + len(versions) * 800
+        assert max(len(store.objects.prefixes(oid)) for oid in found) == MAX_CHAIN
+    for at in (len(found) - 1, 0, MAX_CHAIN, MAX_CHAIN + 1):
+        with open_store(tmp_path / "s") as store:
+            assert store.objects.read(found[at], Kind.CHUNK) == versions[at]
+    with open_store(tmp_path / "s") as store:
+        read = {oid: payload for oid, _, payload in store.objects.read_many(found)}
+        assert read == dict(zip(found, versions, strict=True))
+        assert_clean(store)
+        store.seal_open_pack()
+        assert_clean(store)
+        assert store.objects.resolve_prefix(found[7].hex()[:20]) == [found[7]]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4000), st.binary(max_size=30)), min_size=1, max_size=40))
+def test_flipping_back_and_forth_never_makes_a_ring(steps: list[tuple[int, int, bytes]]) -> None:
+    """Two processes that know of each other late put the same few states in any order, each like the one before."""
+    import tempfile
+
+    base = random.Random(0).randbytes(5000)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "s"
+        held: dict[ObjectId, bytes] = {}
+        with make_store(path) as one, open_store(path) as other:
+            like: ObjectId | None = None
+            for number, (variant, at, text) in enumerate(steps):
+                payload = base[:at] + text * variant + base[at:]
+                with (one, other)[number % 2].batch() as batch:
+                    like = batch.put(Kind.CHUNK, payload, like=like)
+                    held[like] = payload
+                    with (one, other)[number % 2].lane() as lane:
+                        lane.apply(batch, ())
+        with open_store(path) as store:
+            for oid, payload in held.items():
+                assert store.objects.read(oid, Kind.CHUNK) == payload
+
+
+def hostile_ring(length: int) -> list[DeltaRow]:
+    payloads = [b"ring %d " % number * 9 for number in range(length)]
+    rows = []
+    for number, payload in enumerate(payloads):
+        prefix = chunk(payloads[(number + 1) % length])[:16]
+        rows.append(DeltaRow(Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, b"?", 3)))
+    return rows
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, MAX_CHAIN, MAX_CHAIN + 1, 1000])
+def test_rings_are_refused(tmp_path: Path, length: int) -> None:
+    rows = hostile_ring(length)
+    with make_store(tmp_path / "s") as store:
+        register(store, frames.encode_delta_frame(rows))
+        started = time.monotonic()
+        for row in rows[:20]:
+            with pytest.raises(StoreDamaged, match="too deep"):
+                store.objects.read(row.oid, Kind.CHUNK)
+            assert store.objects.prefix(row.oid) is None
+        assert time.monotonic() - started < 5
+
+
+def test_a_prefix_that_is_not_there_is_damage(tmp_path: Path) -> None:
+    row = DeltaRow(Kind.CHUNK, chunk(b"x" * 99), 99, b"absent prefix 16", frames.encode_stream(b"x" * 99, b"y", 3))
+    with make_store(tmp_path / "s") as store:
+        register(store, frames.encode_delta_frame([row]))
+        with pytest.raises(StoreDamaged, match="needs another"):
+            store.objects.read(row.oid, Kind.CHUNK)
+
+
+def test_chains_are_bounded_in_bytes(tmp_path: Path) -> None:
+    """Each object is within its bound, together they are not."""
+    sizes = [MAX_CHAIN_BYTES // 4 + number for number in range(5)]
+    payloads = [bytes(size) for size in sizes]
+    with make_store(tmp_path / "s") as store:
+        written = []
+        prefix: bytes | None = None
+        for number, payload in enumerate(payloads):
+            before = payloads[number - 1] if number else None
+            row = DeltaRow(Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, before, 3))
+            written.append(frames.encode_delta_frame([row]))
+            prefix = chunk(payload)[:16]
+        register(store, *written)
+        with pytest.raises(StoreDamaged, match="too long"):
+            store.objects.read(chunk(payloads[-1]), Kind.CHUNK)
+        assert store.objects.read(chunk(payloads[1]), Kind.CHUNK) == payloads[1]
+
+
+def test_a_stream_longer_than_it_says_is_refused() -> None:
+    bomb = frames.encode_stream(bytes(50_000_000), None, 1)
+    row = DeltaRow(Kind.CHUNK, chunk(b"?"), 1000, None, bomb)
+    frame = frames.encode_delta_frame([row])
+    with pytest.raises(StoreDamaged):
+        frames.read_stream(frame, frames.read_deltas(frame, frames.check_frame(frame))[0], None)
+
+
+def test_every_flipped_byte_of_a_pack_of_deltas_is_found(tmp_path: Path) -> None:
+    versions = [b"version %d of something " % number * 20 for number in range(4)]
+    with make_store(tmp_path / "s") as store:
+        found = put_versions(store, versions)
+        store.seal_open_pack()
+    pack = tmp_path / "s" / "packs" / "00000001.pack"
+    whole = pack.read_bytes()
+    for at in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x41
+        pack.write_bytes(damaged)
+        with open_store(tmp_path / "s") as store:
+            for oid, payload in zip(found, versions, strict=True):
+                try:
+                    assert store.objects.read(oid, Kind.CHUNK) == payload
+                except LayerfsError:
+                    continue
+    pack.write_bytes(whole)
+    assert os.path.getsize(pack) == len(whole)
