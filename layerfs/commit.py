@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic_ns
 from typing import NamedTuple
 
 from layerfs.authorship import Author
@@ -34,6 +35,9 @@ from layerfs.workspace.records import Engine, WorkspaceRecord, attached_path, en
 from layerfs.workspace.snapshot import Snapshot, has_changes, take_snapshot
 
 OUTSIDE_TRIES = 3
+QUICK_JOIN_NS = 100_000_000
+"""A join that took less than this outside the lane is made inside it when the head has moved meanwhile: with many writers
+on one branch it would only be outdated again and again."""
 
 
 class CommitRequest(NamedTuple):
@@ -168,22 +172,33 @@ def commit_state(
     record = record._replace(last=own, branch=branch, merging=None, conflicts=())
     batch.prepare()
     for _ in range(OUTSIDE_TRIES):
+        started = monotonic_ns()
         head = None if fresh else store.refs.need_head(branch)
         _check_expectation(request, head, branch)
         merged = _join(batch, head, own, record, request)
         if merged is not None and merged.outcome is Outcome.CONFLICT:
             return _conflicted(record, branch, merged)
         batch.prepare()
+        quick = monotonic_ns() - started < QUICK_JOIN_NS
         with store.lane() as lane:
             if lane.refs.head(branch) == head:
                 return _land(lane, batch, record, branch, head, own, merged, request)
+            if quick:
+                return _join_inside(lane, batch, record, branch, own, request)
     with store.lane() as lane:
-        head = lane.refs.need_head(branch)
-        _check_expectation(request, head, branch)
-        merged = _join(batch, head, own, record, request)
-        if merged is not None and merged.outcome is Outcome.CONFLICT:
-            return _conflicted(record, branch, merged)
-        return _land(lane, batch, record, branch, head, own, merged, request)
+        return _join_inside(lane, batch, record, branch, own, request)
+
+
+def _join_inside(
+    lane: Lane, batch: Batch, record: WorkspaceRecord, branch: str, own: CommitId, request: CommitRequest
+) -> Committed:
+    """Join with the head as it is now that nobody else can move it."""
+    head = lane.refs.need_head(branch)
+    _check_expectation(request, head, branch)
+    merged = _join(batch, head, own, record, request)
+    if merged is not None and merged.outcome is Outcome.CONFLICT:
+        return _conflicted(record, branch, merged)
+    return _land(lane, batch, record, branch, head, own, merged, request)
 
 
 def _put_own(batch: Batch, record: WorkspaceRecord, root: Entry, request: CommitRequest) -> CommitId:

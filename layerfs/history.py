@@ -7,14 +7,18 @@ Everything comes from ``read_commit``, so the same walk serves a store and memor
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from layerfs.ids import CommitId
-from layerfs.objects.commits import Commit, read_commit
+from layerfs.objects.commits import Commit, decode_commit, read_commit
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import lookup_path, read_root
+from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectSource
+
+_Decoded = Callable[[CommitId, Kind, Callable[[bytes], Commit]], Commit]
+"""A source that keeps what it decoded, as a store does, saves every later walk the reading."""
 
 
 class LoggedCommit(NamedTuple):
@@ -30,12 +34,17 @@ class CommitReader:
     def __init__(self, source: ObjectSource) -> None:
         self.source = source
         self._known: dict[CommitId, Commit] = {}
+        self._decoded: _Decoded | None = getattr(source, "decoded", None)
 
     def commit(self, oid: CommitId) -> Commit:
         """Return one commit."""
         found = self._known.get(oid)
         if found is None:
-            found = self._known[oid] = read_commit(self.source, oid)
+            if self._decoded is None:
+                found = read_commit(self.source, oid)
+            else:
+                found = self._decoded(oid, Kind.COMMIT, decode_commit)
+            self._known[oid] = found
         return found
 
     def parents(self, oid: CommitId) -> tuple[CommitId, ...]:

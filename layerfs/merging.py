@@ -14,7 +14,7 @@ from layerfs.errors import Refused
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.merge.conflicts import Conflict, Note
-from layerfs.merge.mergebase import is_ancestor, merge_bases, virtual_base
+from layerfs.merge.mergebase import merge_bases, virtual_base
 from layerfs.merge.textmerge import Labels
 from layerfs.merge.treemerge import merge_time, merge_trees, merge_virtual
 from layerfs.objects.commits import Commit, put_commit, sorted_provenance
@@ -61,11 +61,11 @@ def merge_commits(
 ) -> Merged:
     """Merge ``theirs`` into ``ours``; pure but for objects put. Unrelated histories are refused unless allowed."""
     reader = CommitReader(store)
-    if is_ancestor(theirs, ours, reader.parents, reader.time):
-        return Merged(Outcome.UP_TO_DATE, ours, theirs, reader.root(ours))
-    if is_ancestor(ours, theirs, reader.parents, reader.time):
-        return Merged(Outcome.FAST_FORWARD, ours, theirs, reader.root(theirs))
     bases = merge_bases(ours, theirs, reader.parents, reader.time)
+    if theirs in bases:
+        return Merged(Outcome.UP_TO_DATE, ours, theirs, reader.root(ours))
+    if ours in bases:
+        return Merged(Outcome.FAST_FORWARD, ours, theirs, reader.root(theirs))
     if not bases and not allow_unrelated:
         raise Refused(
             "the two histories have nothing in common", "--allow-unrelated merges them all the same"

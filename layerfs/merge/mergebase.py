@@ -22,6 +22,7 @@ MergeRoots = Callable[[Entry | None, Entry, Entry, int], Entry]
 _OURS = 1
 _THEIRS = 2
 _STALE = 4
+_SIDES = _OURS | _THEIRS
 
 
 def merge_bases(a: CommitId, b: CommitId, parents: Parents, time: Time) -> list[CommitId]:
@@ -36,11 +37,21 @@ def merge_bases(a: CommitId, b: CommitId, parents: Parents, time: Time) -> list[
 
 def is_ancestor(ancestor: CommitId, descendant: CommitId, parents: Parents, time: Time) -> bool:
     """Whether ``ancestor`` is ``descendant`` or reachable from it."""
-    return ancestor == descendant or ancestor in _common(ancestor, (descendant,), parents, time)
+    return ancestor == descendant or ancestor in _common(
+        ancestor, (descendant,), parents, time, until=ancestor
+    )
 
 
-def _common(one: CommitId, others: Iterable[CommitId], parents: Parents, time: Time) -> list[CommitId]:
+def _common(
+    one: CommitId,
+    others: Iterable[CommitId],
+    parents: Parents,
+    time: Time,
+    until: CommitId | None = None,
+) -> list[CommitId]:
     """Return commits reachable from both sides, lowest first found; may hold ancestors of each other if clocks lie.
+
+    As soon as ``until`` turns out to be reachable from both sides it is all that is returned.
 
     Each commit carries which sides reach it. One that both reach is a candidate and makes everything below it stale; the
     walk ends when only stale commits are left to visit. A commit is visited again when more sides turn out to reach it.
@@ -61,7 +72,7 @@ def _common(one: CommitId, others: Iterable[CommitId], parents: Parents, time: T
         waiting[commit] -= 1
         if not mine & _STALE:
             fresh -= 1
-        if mine & (_OURS | _THEIRS) == _OURS | _THEIRS and not mine & _STALE:
+        if mine & _SIDES == _SIDES and not mine & _STALE:
             if commit not in seen_as_candidate:
                 seen_as_candidate.add(commit)
                 candidates.append(commit)
@@ -71,6 +82,8 @@ def _common(one: CommitId, others: Iterable[CommitId], parents: Parents, time: T
             if known | mine == known:
                 continue
             flags[parent] = known | mine
+            if parent == until and flags[parent] & _SIDES == _SIDES:
+                return [parent]
             if not known & _STALE and mine & _STALE:
                 fresh -= waiting.get(parent, 0)  # its queued visits have become stale
             heapq.heappush(queue, (-time(parent), next(order), parent))

@@ -26,7 +26,7 @@ from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.objects import frames
 from layerfs.objects.bulk import BulkPack
-from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Frame, ObjectDatabase
+from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Frame, ObjectDatabase, Value
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.links import links_of
 
@@ -241,6 +241,10 @@ class Batch:
         if found != kind:
             raise StoreDamaged(f"object {short(oid)} is a {found.label}, not a {kind.label}")
         return payload
+
+    def decoded(self, oid: ObjectId, kind: Kind, decode: Callable[[bytes], Value]) -> Value:
+        """Return what ``decode`` makes of an object; only those of the store are kept."""
+        return decode(self.read(oid, kind)) if self._holds(oid) else self._database.decoded(oid, kind, decode)
 
     def get(self, oid: ObjectId) -> tuple[Kind, bytes]:
         """Return kind and payload of an object of the batch or the store."""

@@ -15,7 +15,7 @@ import os
 from _thread import allocate_lock
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from layerfs.atomicfile import Files
 from layerfs.errors import MissingObject, StoreDamaged
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
 
 CACHE_BYTES = 64 * 1024 * 1024
+DECODED_KEPT = 20_000
 DELTA_CACHE_BYTES = 16 * 1024 * 1024
 MAX_CHAIN = 16
 MAX_CHAIN_BYTES = frames.MAX_RAW
 PREFETCH_THRESHOLD = 4
 PREFETCH_DEPTH = 4
 OPEN_LOOKUPS_BEFORE_SET = 200
+
+Value = TypeVar("Value")
 
 
 class DecodedFrame:
@@ -183,6 +186,7 @@ class ObjectDatabase:
         self._deltas: OrderedDict[bytes, Decoded] = OrderedDict()
         self._delta_bytes = 0
         self._decompressors: list[ZstdDecompressor] = []
+        self._values: dict[ObjectId, Any] = {}
         self._open_lookups = 0
         self._open_prefixes: set[bytes] | None = None
         self.index_problems: dict[int, str] = {}
@@ -221,6 +225,19 @@ class ObjectDatabase:
         if found != kind:
             raise StoreDamaged(f"object {short(oid)} is a {found.label}, not a {kind.label}")
         return payload
+
+    def decoded(self, oid: ObjectId, kind: Kind, decode: Callable[[bytes], Value]) -> Value:
+        """Return what ``decode`` makes of an object, kept for the next who asks: every walk meets the same commits.
+
+        One kind is always decoded by one function, to a value that nobody changes.
+        """
+        found: Value | None = self._values.get(oid)
+        if found is None:
+            found = decode(self.read(oid, kind))
+            if len(self._values) >= DECODED_KEPT:
+                self._values.clear()
+            self._values[oid] = found
+        return found
 
     def get(self, oid: ObjectId) -> tuple[Kind, bytes]:
         """Return kind and payload; raise MissingObject."""
@@ -282,7 +299,7 @@ class ObjectDatabase:
             located = self._locate(oid)
             wanted.setdefault((located.pack, located.place.frame), []).append((located.place.start, oid, located.place))
         order = sorted(wanted)
-        for (pack, offset), frame in self._decoded(order):
+        for (pack, offset), frame in self._decoded_ahead(order):
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
             if frame is None:
                 for _, oid, _ in wanted[pack, offset]:
@@ -292,7 +309,7 @@ class ObjectDatabase:
                 kind, payload = frame.object(oid, where, place)
                 yield oid, kind, payload
 
-    def _decoded(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Frame | None]]:
+    def _decoded_ahead(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Frame | None]]:
         """Yield the frames in this order; None for one whose pack was dropped since it was located."""
         if len(order) < PREFETCH_THRESHOLD:
             for at in order:

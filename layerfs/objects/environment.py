@@ -16,6 +16,7 @@ from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectSink, ObjectSource, ObjectStore
 from layerfs.objects.trees import (
     Named,
+    Node,
     build_tree,
     edit_tree,
     find_entry,
@@ -135,15 +136,30 @@ def diff_names(
     """
     if old == new:
         return
-    before = dict(_unshared(source, old, _node_ids(source, old, new)))
-    after = dict(_unshared(source, new, _node_ids(source, new, old)))
+    nodes = _Nodes(source)
+    before = dict(_unshared(nodes, old, _node_ids(nodes, old, new)))
+    after = dict(_unshared(nodes, new, _node_ids(nodes, new, old)))
     for name in sorted(before.keys() | after.keys()):
         a, b = before.get(name), after.get(name)
         if a != b:
             yield name, a, b
 
 
-def _node_ids(source: ObjectSource, tree: TreeId, other: TreeId) -> frozenset[ObjectId]:
+class _Nodes:
+    """Nodes read once for as long as two directories are compared."""
+
+    def __init__(self, source: ObjectSource) -> None:
+        self._source = source
+        self._read: dict[ObjectId, Node] = {}
+
+    def read(self, oid: ObjectId) -> Node:
+        node = self._read.get(oid)
+        if node is None:
+            node = self._read[oid] = read_node(self._source, TreeId(oid))
+        return node
+
+
+def _node_ids(nodes: _Nodes, tree: TreeId, other: TreeId) -> frozenset[ObjectId]:
     """Return the ids that ``other`` refers to as nodes, as far down as both differ."""
     seen: set[ObjectId] = set()
     mine: set[ObjectId] = {tree}
@@ -151,26 +167,26 @@ def _node_ids(source: ObjectSource, tree: TreeId, other: TreeId) -> frozenset[Ob
     own_level: set[ObjectId] = {tree}
     while level:
         seen |= level
-        level = _children_of(source, level - mine)
-        own_level = _children_of(source, own_level - seen)
+        level = _children_of(nodes, level - mine)
+        own_level = _children_of(nodes, own_level - seen)
         mine |= own_level
     return frozenset(seen)
 
 
-def _children_of(source: ObjectSource, nodes: set[ObjectId]) -> set[ObjectId]:
+def _children_of(nodes: _Nodes, level: set[ObjectId]) -> set[ObjectId]:
     found: set[ObjectId] = set()
-    for oid in nodes:
-        found.update(child.oid for child in read_node(source, TreeId(oid)).children)
+    for oid in level:
+        found.update(child.oid for child in nodes.read(oid).children)
     return found
 
 
-def _unshared(source: ObjectSource, tree: TreeId, shared: frozenset[ObjectId]) -> Iterator[Named]:
+def _unshared(nodes: _Nodes, tree: ObjectId, shared: frozenset[ObjectId]) -> Iterator[Named]:
     if tree in shared:
         return
-    node = read_node(source, tree)
+    node = nodes.read(tree)
     yield from node.entries
     for child in node.children:
-        yield from _unshared(source, TreeId(child.oid), shared)
+        yield from _unshared(nodes, child.oid, shared)
 
 
 def edit_paths(store: ObjectStore, root: Entry, changes: Mapping[bytes, Entry | None]) -> Entry:
