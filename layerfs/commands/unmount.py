@@ -24,6 +24,9 @@ def command(
     ] = None,
     discard: Annotated[bool, typer.Option("--discard", help="Drop uncommitted changes.")] = False,
     commit: Annotated[bool, typer.Option("--commit", help="Commit uncommitted changes first.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="End the processes that use it; uncommitted changes are kept.")
+    ] = False,
     message: Annotated[
         str | None, typer.Option("-m", "--message", metavar="TEXT", help="Why, for --commit.")
     ] = None,
@@ -33,6 +36,10 @@ def command(
     Uncommitted changes are never lost: with any the command is refused (13) unless --commit or --discard. While processes
     use the workspace it is refused as well (11), and they are listed. What is written at the last moment is kept, and
     "layerfs mount" of the same name brings it back.
+
+    With --force the processes that use it are ended, first politely. Uncommitted changes then stay in the store, unless
+    --commit or --discard, and "layerfs mount" of the same name brings them back; nothing is ever dropped silently. A
+    workspace of engine copy stays where it is as long as it has uncommitted changes.
     """
     if discard and commit:
         raise UsageError("--discard and --commit exclude each other")
@@ -40,4 +47,4 @@ def command(
     request = CommitRequest(author, check_message(message), provenance_from(inv.context)) if commit else None
     record = name_workspace(inv, workspace)
     with inv.progress() as progress:
-        return present_detached(detach(inv.store, record, DetachRequest(author, discard, request), progress))
+        return present_detached(detach(inv.store, record, DetachRequest(author, discard, request, force), progress))

@@ -55,21 +55,30 @@ def present_detached(done: Detached) -> Reply:
         "path": done.path or None,
         "kept": done.kept,
         "left": done.left,
+        "uncommitted": done.uncommitted,
+        "ended": [{"pid": holder.pid, "command": holder.command} for holder in done.ended],
     }
+    ended = tuple(f"layerfs: ended pid {holder.pid} ({holder.command})" for holder in done.ended)
     text = b""
     if done.committed is not None:
         commit = present_commit(done.committed)
         data["commit"] = commit.data
         text = commit.text if isinstance(commit.text, bytes) else b"".join(commit.text)
         if done.committed.conflicts:
-            return Reply(data, text, "conflict", EXIT_NO, notes=commit.notes, errors=commit.errors)
+            return Reply(data, text, "conflict", EXIT_NO, notes=(*ended, *commit.notes), errors=commit.errors)
+    if done.uncommitted:
+        note = (
+            f"layerfs: {counted(done.uncommitted, 'uncommitted change')} of '{done.name}' are kept; "
+            f"'layerfs mount {done.name}' brings them back"
+        )
+        return Reply(data, text, "kept", notes=(*ended, note))
     if done.kept:
         note = f"layerfs: '{done.name}' was written to at the last moment; 'layerfs mount {done.name}' brings it back"
         return Reply(data, text, "kept", EXIT_REFUSED, notes=(note,))
     if done.left:
         note = f"layerfs: files that no capture includes were left in {os.fsdecode(done.path)}"
-        return Reply(data, text + f"removed workspace {done.name}\n".encode(), notes=(note,))
-    return Reply(data, text + f"removed workspace {done.name}\n".encode())
+        return Reply(data, text + f"removed workspace {done.name}\n".encode(), notes=(*ended, note))
+    return Reply(data, text + f"removed workspace {done.name}\n".encode(), notes=ended)
 
 
 def present_warm(commit: CommitId, stack: Stack) -> Reply:

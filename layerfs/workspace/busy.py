@@ -3,17 +3,23 @@
 Owns the search through ``/proc``. It never stats a path that a process holds (that could hang on somebody's dead network
 mount): descriptors are matched by mount number from ``fdinfo``, directories and mappings by their path against the
 process's own mount table. Processes in other mount namespaces are found by the file system's device number. What other
-users hold is visible to root only; the search is a help for people, not a lock.
+users hold is visible to root only; the search is a help for people, not a lock. Ending them is for ``unmount --force``.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from layerfs.errors import Busy, quote
 from layerfs.layout import is_inside
 from layerfs.workspace.mountinfo import Mount, mount_holding, read_mounts
+
+GRACE_SECONDS = 2.0
 
 
 class Holder(NamedTuple):
@@ -113,6 +119,59 @@ def _mapped(pid: int) -> set[bytes]:
             if len(fields) == 6:
                 paths.add(fields[5])
     return paths
+
+
+def end_processes(target: bytes, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    """End processes, with SIGTERM and after a moment with SIGKILL; return them.
+
+    Raises Busy before anything is done if this process itself stands there, or one that it was started by, such as the
+    shell somebody typed the command into.
+    """
+    ours = set(_ancestors())
+    standing = [holder for holder in holders if holder.pid in ours]
+    if standing:
+        raise MountBusy(target, standing)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for holder in holders:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(holder.pid, number)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and any(_lives(holder.pid) for holder in holders):
+            time.sleep(0.02)
+    return tuple(holders)
+
+
+def _ancestors() -> Iterator[int]:
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        _, pid = _state(pid)
+
+
+def _lives(pid: int) -> bool:
+    return _state(pid)[0] not in "ZX"
+
+
+def _state(pid: int) -> tuple[str, int]:
+    """Return a process's state letter and parent; a process that is gone is dead."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "X", 0
+    return fields[0].decode("ascii"), int(fields[1])
+
+
+class MountBusy(Busy):
+    """Processes keep a workspace in use; ``holders`` says which."""
+
+    def __init__(self, target: bytes, holders: Sequence[Holder]) -> None:
+        who = describe(holders)
+        super().__init__(
+            f"{quote(target)} is in use" + (f" by {who}" if who else ""),
+            "leave the directory, or end these processes; 'unmount --force' ends them",
+        )
+        self.holders = tuple(holders)
 
 
 SHOWN = 5

@@ -2,7 +2,8 @@
 
 A workspace with uncommitted work is refused; then the mount goes (never lazily), then the upper is looked at once more,
 and only if it still holds nothing new does the record go, and the directories last. ``--discard`` and ``--commit`` are
-the user's explicit other choices.
+the user's explicit other choices. ``--force`` ends the processes that keep it busy and keeps what they left uncommitted:
+hiding a mount that somebody still writes to would lose work later and quietly.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record
+from layerfs.workspace.busy import Holder, MountBusy, end_processes, find_holders, find_users
 from layerfs.workspace.claims import hold, refuse_running
 from layerfs.workspace.layercache import promote_upper
 from layerfs.workspace.places import default_mount_point
@@ -32,11 +34,15 @@ from layerfs.workspace.snapshot import changes_between, has_changes, take_snapsh
 
 
 class DetachRequest(NamedTuple):
-    """How to detach: uncommitted work is refused, dropped (``discard``), or committed first (``commit``)."""
+    """How to detach: uncommitted work is refused, dropped (``discard``), or committed first (``commit``).
+
+    ``force`` ends the processes that use it; uncommitted work of an overlay is then kept, not refused.
+    """
 
     author: Author
     discard: bool = False
     commit: CommitRequest | None = None
+    force: bool = False
 
 
 class Detached(NamedTuple):
@@ -48,6 +54,10 @@ class Detached(NamedTuple):
     kept: bool = False
     left: bool = False
     """Whether files that no capture includes stay in the directory of a copy."""
+    ended: tuple[Holder, ...] = ()
+    """The processes that were ended."""
+    uncommitted: int = 0
+    """How many paths of uncommitted work were kept because of ``force``."""
 
 
 def detach(
@@ -57,21 +67,38 @@ def detach(
     if record.engine is Engine.SOURCE:
         raise Refused("the captured directory itself cannot be unmounted", "it is your own directory")
     refuse_running(store, record)
+    ended = end_processes(record.path, _holders(store, record)) if request.force else ()
     committed: Committed | None = None
     if request.commit is not None:
         committed = commit_workspace(store, record, request.commit, progress)
         if committed.conflicts:
-            return Detached(record.name, record.path, committed, kept=True)
+            return Detached(record.name, record.path, committed, kept=True, ended=ended)
         record = find_workspace(store.refs, record.name) or record
-    if not request.discard:
+    if not request.discard and not (request.force and record.engine is Engine.OVERLAY):
         refuse_dirty(store, record, progress)
     if record.engine is Engine.OVERLAY:
         with hold(store, record.name):
             record = read_workspace(store.refs, record.name)
-            return _detach_overlay(store, record, request, committed, progress)
-    left = os.path.isdir(record.path) and _remove_copy(store, record)
+            done = _detach_overlay(store, record, request, committed, progress)
+        if done.kept and request.force:
+            done = done._replace(uncommitted=uncommitted(store, record, progress)[0])
+        return done._replace(ended=ended)
+    left = _is_there(record) and _remove_copy(store, record, request.discard)
     drop_record(store, record, request.author)
-    return Detached(record.name, record.path, committed, left=left)
+    return Detached(record.name, record.path, committed, left=left, ended=ended)
+
+
+def _is_there(record: WorkspaceRecord) -> bool:
+    """Whether a copy's directory is at its place, and not a link that somebody put there."""
+    return os.path.isdir(record.path) and not os.path.islink(record.path)
+
+
+def _holders(store: Store, record: WorkspaceRecord) -> tuple[Holder, ...]:
+    """Return who uses a workspace: anything at all of a mount, open files of a plain directory."""
+    if record.engine is not Engine.OVERLAY:
+        return tuple(user for user in find_users(record.path) if {"open", "exe"} & set(user.how))
+    mount = overlay.find_mount(record.path, mount_name(store, record)) if record.path else None
+    return () if mount is None else find_holders(record.path, mount.device)
 
 
 def refuse_dirty(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> None:
@@ -133,10 +160,18 @@ def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress
     return True
 
 
-def _remove_copy(store: Store, record: WorkspaceRecord) -> bool:
-    """Remove a copy's files; return whether anything is left, which no capture includes and so is not ours to remove."""
+def _remove_copy(store: Store, record: WorkspaceRecord, discard: bool) -> bool:
+    """Remove a copy's files; return whether anything is left, which no capture includes and so is not ours to remove.
+
+    Only what the last look at it saw is removed, and without ``discard`` that look has to be at a committed state.
+    """
+    users = _holders(store, record)
+    if users:
+        raise MountBusy(record.path, users)
     with store.batch() as batch:
         now = take_snapshot(store, batch, record, allow_torn=True).root
+        if not discard and has_changes(batch, CommitReader(store.objects).root(record.last), now):
+            raise Dirty(f"workspace {quote(record.name)} was written to at the last moment", "look at it and try again")
         nothing = now._replace(ref=build_tree(batch, ()))
         directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from layerfs.errors import Busy, Refused, Unable, quote
+from layerfs.errors import Refused, Unable, quote
 from layerfs.workspace import kernel
-from layerfs.workspace.busy import Holder, describe, find_holders
+from layerfs.workspace.busy import MountBusy, find_holders
 from layerfs.workspace.mountinfo import Mount, mount_at, read_mounts
 
 Option = tuple[bytes, bytes | None]
@@ -178,18 +178,6 @@ def unmount(target: bytes, source: bytes, *, detach: bool = False) -> None:
             raise
         holders = find_holders(target, mount.device)
         raise MountBusy(target, holders) from None
-
-
-class MountBusy(Busy):
-    """Processes keep a workspace's mount in use; ``holders`` says which."""
-
-    def __init__(self, target: bytes, holders: tuple[Holder, ...]) -> None:
-        who = describe(holders)
-        super().__init__(
-            f"{quote(target)} is in use" + (f" by {who}" if who else ""),
-            "end these processes, or leave the directory",
-        )
-        self.holders = holders
 
 
 def volatile_marker(work: bytes) -> bytes:

@@ -13,11 +13,10 @@ from mounting import SOURCE, Stand, mounted
 
 from layerfs.errors import Refused, Unable
 from layerfs.workspace import kernel, overlay
-from layerfs.workspace.busy import find_holders
+from layerfs.workspace.busy import MountBusy, find_holders
 from layerfs.workspace.mountinfo import parse_mountinfo
 from layerfs.workspace.overlay import (
     Layers,
-    MountBusy,
     find_mount,
     is_mounted,
     mount_overlay,
