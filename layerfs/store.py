@@ -71,6 +71,11 @@ class Lane:
         """
         return self._store._apply(batch, ops, actor, time_ns)
 
+    def seal(self) -> None:
+        """Seal the open pack, so that everything there is lies in sealed ones."""
+        self._store._log.seal(self._store.db)
+        self._store.objects.refresh()
+
     def restart(self, kept: Iterable[Kept], actor: str = "") -> int:
         """Make ``kept`` the whole state, durably, and remove the packs that it does not name; return the sequence."""
         return self._store._restart(kept, actor)
@@ -243,10 +248,9 @@ class Store:
 
     def seal_open_pack(self) -> None:
         """Seal the open pack now (before a copy or a repack)."""
-        with self.lane():
+        with self.lane() as lane:
             if self.db.state().open_length > packs.HEADER_BYTES:
-                self._log.seal(self.db)
-                self.objects.refresh()
+                lane.seal()
 
     def rebuild_database(self) -> int:
         """Make the database anew from the packs alone; return how many moves were replayed.

@@ -110,9 +110,11 @@ class _Transfer:
         with ExitStack() as held:
             held.enter_context(self._source.leased())
             condemned = held.enter_context(self._target.leased())
-            if self._source.db.has_open():
-                self._source.seal_open_pack()
-            pointers = read_pointers(self._source.db)
+            # Sealed and read within one lane: whatever these pointers reach lies in the packs they list.
+            with self._source.lane() as lane:
+                if self._source.db.has_open():
+                    lane.seal()
+                pointers = read_pointers(self._source.db)
             refs, layers = self._chosen(dict(pointers.refs), pointers.layers)
             refused = self._refused(refs, layers)
             refs = {name: commit for name, commit in refs.items() if name not in refused}

@@ -22,7 +22,8 @@ from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.content import put_content
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import edit_paths, lookup_path, put_root, read_root
-from layerfs.objects.moves import RefSet
+from layerfs.objects.layers import Layer, put_layer
+from layerfs.objects.moves import LayerAdd, RefSet
 from layerfs.objects.trees import build_tree
 from layerfs.store import Store
 from layerfs.verify import verify_store
@@ -64,6 +65,17 @@ def write_file(store: Store, branch: str, path: bytes, content: bytes, timeout: 
             commit = put_commit(batch, Commit(put_root(batch, root), parents, 0, 0, "t", path.decode("latin-1")))
             lane.apply(batch, [RefSet(HEADS + branch, head, commit, "commit")], "test")
     return commit
+
+
+def publish(store: Store, branch: str) -> None:
+    """Put the head of a branch on top of main."""
+    with store.batch() as batch, store.lane() as lane:
+        top = lane.refs.main_layer()
+        number = 1 if top is None else top.number + 1
+        commit = lane.refs.need_head(branch)
+        how = "init" if top is None else "ff"
+        layer = put_layer(batch, Layer(number, commit, None if top is None else top.layer, how, 0, "t", "m"))
+        lane.apply(batch, [LayerAdd(number, layer, commit)], "t")
 
 
 def files_of(store: Store, branch: str) -> dict[bytes, bytes]:
