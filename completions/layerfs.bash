@@ -32,7 +32,7 @@ _layerfs() {
         "layers") options="--covered --store -C --json -h --help" ;;
         "reflog") options="-n --max-count --store -C --json -h --help" ;;
         "mount") options="--engine --store -C --json -h --help" ;;
-        "unmount") options="--discard --commit -m --message --store -C --json -h --help" ;;
+        "unmount") options="--discard --commit --force -m --message --store -C --json -h --help" ;;
         "run") options="--commit --as -m --message --discard --in --timeout --pass-through --no-at-source --store -C --json -h --help" ;;
         "shell") options="--commit --as -m --message --discard --in --store -C --json -h --help" ;;
         "warm") options="--store -C --json -h --help" ;;

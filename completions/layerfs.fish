@@ -71,6 +71,7 @@ complete -c layerfs -n '__fish_seen_subcommand_from mount' -s h -l help -d 'Show
 complete -c layerfs -n __fish_use_subcommand -f -a unmount -d 'take a workspace away'
 complete -c layerfs -n '__fish_seen_subcommand_from unmount' -l discard -d 'Drop uncommitted changes.'
 complete -c layerfs -n '__fish_seen_subcommand_from unmount' -l commit -d 'Commit uncommitted changes first.'
+complete -c layerfs -n '__fish_seen_subcommand_from unmount' -l force -d 'End the processes that use it; uncommitted changes are kept.'
 complete -c layerfs -n '__fish_seen_subcommand_from unmount' -s m -l message -r -d 'Why, for --commit.'
 complete -c layerfs -n '__fish_seen_subcommand_from unmount' -l store -r -d 'The store to work on, instead of the one found from here.'
 complete -c layerfs -n '__fish_seen_subcommand_from unmount' -s C -r -d 'Run as if started in DIR.'
