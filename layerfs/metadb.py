@@ -281,6 +281,14 @@ class MetaDb:
         found = [str(row[0]) for row in self._all("PRAGMA integrity_check(20)")]
         return [] if found == ["ok"] else found
 
+    def compact(self) -> None:
+        """Give back the room of what was deleted; when somebody is in the way it stays for later use."""
+        try:
+            self._run("VACUUM")
+        except Busy:
+            return
+        self._one("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def checkpoint(self) -> None:
         """Fold the WAL into the file and sync it; with readers about, as far as that goes now."""
         self._one("PRAGMA wal_checkpoint(PASSIVE)")

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 LEVEL = 9
+NODE_LEVEL = 12
+"""Measured on 131 states of a public history (573 MB of contents, 42 MB of nodes): contents ordered by path take 24.3 MB
+in frames of 4 MiB at level 9, 23.1 in 8 MiB, 22.5 in 16 MiB; ordered by name 20.84 in 12 MiB at level 9 and 20.57 at
+level 12, for 1.3 of its time and 80 MB more memory. Nodes take 5.60 in 1 MiB at level 12, 5.54 in 8 MiB."""
+
 CONTENT_BYTES = 12 * 1024 * 1024
 NODE_BYTES = 1024 * 1024
 RAW_BYTES = 1024 * 1024
@@ -108,6 +113,7 @@ def repack(
                 now = read_pointers(store.db)
                 numbers = [pack.number for pack in made if pack.number is not None]
                 lane.restart(kept_ops(now, chosen, numbers), actor)
+                store.db.compact()
             step("release")
         finally:
             registered = {row.number for row in store.db.packs()}
@@ -314,7 +320,8 @@ class _Writer:
                             self._land()
                         ids = [(oid, len(payload)) for oid, payload in group]
                         payloads = [payload for _, payload in group]
-                        level = None if raw else self._level
+                        deeper = self._level if kind is Kind.CHUNK else max(self._level, NODE_LEVEL)
+                        level = None if raw else deeper
                         self._flight.append((pool.submit(_encode, kind, payloads, level), ids, kind))
                         del group, payloads
                 while self._flight:
