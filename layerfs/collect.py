@@ -11,8 +11,8 @@ middle):
 3. condemn these packs, wait until nobody relies on what lies in them, and mark again from the names of now;
 4. copy what is reachable from the condemned packs into new ones, synced but not registered;
 5. in the lane: if names moved, mark from the new ones; if that needs something from a condemned pack, copy that too,
-   outside the lane, and come back. Then *restart* the log (``log``): one synced transaction, after which the new packs are
-   registered, the condemned ones and expired reflog lines are gone. Their files are removed last.
+   outside the lane, and come back. Then *restart* the log (``log``): one synced transaction, after which the new packs
+   are registered, the condemned ones and expired reflog lines are gone. Their files are removed last.
 
 Killed before 5 the store is what it was, and new packs that nobody registered are swept; killed after, files that nobody
 names are swept. On a disk with little room packs are done in several rounds, the emptiest first.
@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from layerfs.errors import NoSpace
 from layerfs.ids import ObjectId
 from layerfs.liveness import Liveness, PackMarks
 from layerfs.metadb import PackRow
@@ -50,6 +49,9 @@ NEW_PACK_BYTES = 1 << 30
 WAIT_SECONDS = 30.0
 ROOM_BYTES = 1 << 20
 """What a copy leaves free on the disk for the database and the log."""
+
+LEAST_ROOM_BYTES = 100 * 1024
+"""The same when there is no more."""
 
 
 class PackPlan(NamedTuple):
@@ -119,6 +121,8 @@ def collect_held(
 ) -> Collected:
     """Do the same for a caller that holds the store's lock of upkeep."""
     total = Collected(dry_run=options.dry_run)
+    if store.free_bytes() < ROOM_BYTES and not options.dry_run:
+        store.release_reserve()
     while True:
         done, more = _Collection(store, options, actor, progress, step).run()
         total = _add(total, done)
@@ -247,8 +251,9 @@ class _Collection:
         if garbage == marks.index.count:
             return PackPlan(row.number, length, garbage, garbage, 0), garbage > 0
         total = sum(marks.index.place_at(number).length for number in range(marks.index.count)) or 1
-        share = (total - garbage_bytes) / total
-        plan = PackPlan(row.number, length, marks.index.count, garbage, int(length * share) + 4096)
+        kept = total - garbage_bytes
+        most = min(length * kept // total, kept + 128 * (marks.index.count - garbage)) + 4096
+        plan = PackPlan(row.number, length, marks.index.count, garbage, most)
         bad = nodes or garbage_bytes * GARBAGE_SHARE > total or row.number in self._stranded
         return plan, bad or bool(garbage and self._options.thorough)
 
@@ -258,16 +263,15 @@ class _Collection:
         ordered = sorted(wanted, key=lambda pack: pack.copied)
         if sum(pack.copied for pack in ordered) > room:
             self._store.release_reserve()
-            room = self._store.free_bytes() - ROOM_BYTES // 4
+            room = self._store.free_bytes() - LEAST_ROOM_BYTES
         chosen: list[PackPlan] = []
         for pack in ordered:
             room -= pack.copied
             if room < 0 and pack.copied:
                 break
             chosen.append(pack)
-        if wanted and not chosen:
-            raise NoSpace("no space left to copy what is still needed from any pack", "free some space and try again")
-        return tuple(chosen)
+        # Sizes are estimates: the emptiest pack is tried even where it seems not to fit; failing changes nothing.
+        return tuple(chosen) or tuple(ordered[:1])
 
     def _swap(self, chosen: tuple[PackPlan, ...], before: Pointers) -> None:
         store = self._store

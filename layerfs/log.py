@@ -94,6 +94,11 @@ class Log:
             os.close(self._open[1])
             self._open = None
 
+    @property
+    def poisoned(self) -> bool:
+        """Whether a write failed and could not be taken back, so a move that was given up may yet come true."""
+        return self._poisoned
+
     def start(self) -> int:
         """Create the first log pack of a new store; return its number."""
         return self._new_pack(1, 0)
@@ -195,7 +200,17 @@ class Log:
         compressor = make_compressor(RESTART_LEVEL)
         data = b"".join(encode_frame([_move_row(move)], compressor) for move in moves)
         self._write_index(db)
-        self._switch(db, self._new_pack(state.sequence + 1, state.open_pack, data))
+        successor = self._new_pack(state.sequence + 1, state.open_pack, data)
+        try:
+            self._switch(db, successor)
+        except BaseException:
+            # Were it to stay, the next in the lane would make it true, though the caller takes back what it names.
+            self._poisoned = True
+            if db.state().open_pack != successor:
+                self._files.remove(self._packs_fd, packs.pack_file(successor))
+                self._files.sync_directory(self._packs_fd)
+            self._poisoned = False
+            raise
         return moves[-1].sequence
 
     def _write_index(self, db: MetaDb) -> None:

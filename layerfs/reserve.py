@@ -13,7 +13,7 @@ from layerfs.errors import NoSpace
 
 RESERVE_FILE = b"reserve"
 LARGEST = 2 * 1024 * 1024
-SHARE = 32
+SHARE = 16
 """The reserve takes at most one part in so many of the file system."""
 
 
@@ -25,7 +25,7 @@ def free_bytes(root_fd: int) -> int:
 
 
 def restore(files: Files, root_fd: int) -> bool:
-    """Make the reserve if it is not there and there is room for several of it; return whether it is there."""
+    """Make the reserve if it is not there and there is room for two of it; return whether it is there."""
     with storage_errors("asking for free space"):
         found = os.fstatvfs(root_fd)
     size = min(LARGEST, found.f_blocks * found.f_frsize // SHARE) & ~4095
@@ -34,7 +34,7 @@ def restore(files: Files, root_fd: int) -> bool:
             return True
     except FileNotFoundError:
         pass
-    if not size or found.f_bavail * found.f_frsize < 4 * size:
+    if not size or found.f_bavail * found.f_frsize < 2 * size:
         return False
     descriptor = files.create(root_fd, RESERVE_FILE, exclusive=False)
     try:

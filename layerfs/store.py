@@ -467,7 +467,7 @@ class Store:
     def _make_bulk(self) -> BulkPack:
         from layerfs.objects.bulk import BulkPack
 
-        return BulkPack(self.files, self._packs_fd, self.format.store_id)
+        return BulkPack(self.files, self._packs_fd, self.format.store_id, lambda: self._log.poisoned)
 
     def _make_database(self, state: State, name: bytes = DATABASE_FILE) -> MetaDb:
         descriptor = self.files.create(self._root_fd, name)

@@ -9,6 +9,7 @@ The lock is held until that move is true, so a sealed pack that nobody registere
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from layerfs.atomicfile import Files, lock_file
 from layerfs.errors import StoreDamaged
@@ -23,7 +24,11 @@ TEMPORARY_INDEX = b".index-"
 class BulkPack:
     """A pack being written. One thread at a time may append; any thread may read."""
 
-    def __init__(self, files: Files, packs_fd: int, store_id: bytes) -> None:
+    def __init__(
+        self, files: Files, packs_fd: int, store_id: bytes, doubtful: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``doubtful`` says that a move which names the pack may come true though it failed."""
+        self._doubtful = doubtful
         self._files = files
         self._packs_fd = packs_fd
         self._name, self._descriptor = _create_locked(files, packs_fd)
@@ -95,12 +100,12 @@ class BulkPack:
             self._descriptor = -1
 
     def abandon(self) -> None:
-        """Remove a pack that no move will ever name."""
+        """Remove a pack that no move will ever name; where that is not sure it is left to the next sweep."""
         if self._descriptor < 0:
             return
         if self.number is None:
             _remove_quietly(self._files, self._packs_fd, self._name)
-        else:
+        elif not self._doubtful():
             _remove_quietly(self._files, self._packs_fd, packs.index_file(self.number))
             _remove_quietly(self._files, self._packs_fd, packs.pack_file(self.number))
         self.release()

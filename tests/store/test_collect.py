@@ -23,7 +23,8 @@ from storekit import (
 )
 
 from layerfs.collect import Collected, CollectOptions, collect
-from layerfs.errors import Busy, MissingObject, StoreDamaged
+from layerfs.errors import Busy, MissingObject, NoSpace, StoreDamaged
+from layerfs.metadb import MetaDb
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
 from layerfs.pointers import DAY_NS, Retention
@@ -353,3 +354,59 @@ def test_one_collection_at_a_time(tmp_path: Path) -> None:
                 run_gc(other)
 
         run_gc(store, second)
+
+
+def test_every_durable_call_failing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """An error, nothing dropped that is needed, and the next collection does the work."""
+    place = tmp_path / "s"
+    kept = build(place)
+    point = 0
+    failed = True
+    while failed:
+        point += 1 if request.config.getoption("--full") else 3
+        work_place = tmp_path / f"w{point}"
+        copy_store(place, work_place)
+        files = FaultyFiles(point)
+        with open_store(work_place, files=files) as store:
+            try:
+                run_gc(store)
+                failed = False
+            except NoSpace:
+                failed = True
+            files.fail_at = None
+            assert files_of(store, "live") == kept
+            assert_clean(store)
+            write_file(store, "again", b"x", garbage(2))
+            run_gc(store)
+            assert_clean(store)
+        files.done()
+        with open_store(work_place) as store:
+            store.rebuild_database()
+            assert files_of(store, "live") == kept
+            assert files_of(store, "again") == {b"x": garbage(2)}
+            assert_clean(store)
+    assert point > 8
+
+
+def test_a_database_that_refuses_the_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log pack that says the restart is taken back with the packs it names, or the next writer would believe it."""
+    place = tmp_path / "s"
+    kept = build(place)
+    with open_store(place) as store:
+        original = MetaDb.restart
+
+        def refuse(self: MetaDb, base: int) -> None:
+            original(self, base)
+            raise NoSpace("injected")
+
+        monkeypatch.setattr(MetaDb, "restart", refuse)
+        with pytest.raises(NoSpace):
+            run_gc(store)
+        monkeypatch.undo()
+        write_file(store, "again", b"x", garbage(2))
+        assert files_of(store, "live") == kept
+        assert_clean(store)
+    with open_store(place) as store:
+        run_gc(store)
+        assert files_of(store, "live") == kept
+        assert_clean(store)

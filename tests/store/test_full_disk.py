@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from storekit import assert_clean, files_of, make_store, open_store, write_file
+from storekit import HEADS, assert_clean, files_of, in_child, make_store, open_store, write_file
 
+from layerfs.collect import CollectOptions, collect
 from layerfs.errors import NoSpace
 from layerfs.objects.kinds import Kind
+from layerfs.objects.moves import RefSet
+from layerfs.pointers import DAY_NS, Retention
 
 MEGABYTE = 1 << 20
 
@@ -91,4 +96,44 @@ def test_creation_on_a_full_disk_can_be_tried_again(small_disk: Path) -> None:
             batch.put(Kind.CHUNK, b"x")
             with store.lane() as lane:
                 lane.apply(batch, [], "t")
+        assert_clean(store)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_history_deleting_and_collecting_work_on_a_full_disk(small_disk: Path, closed: bool) -> None:
+    """Whoever wants to make room can, in a process that starts on the full disk."""
+    place = small_disk / "s"
+    with make_store(place, seal_bytes=200_000) as store:
+        rng = random.Random(1)
+        for number in range(10):
+            write_file(store, "live", b"%d" % number, b"kept %d" % number * 200)
+            write_file(store, "dead", b"%d" % number, rng.randbytes(60_000))
+        kept = files_of(store, "live")
+        if not closed:
+            fill(small_disk, 0)
+    if closed:
+        fill(small_disk, 0)
+
+    def read() -> None:
+        with open_store(place) as store:
+            assert len(store.refs.reflog(HEADS + "dead")) == 10
+            assert files_of(store, "live") == kept
+            with pytest.raises(NoSpace):
+                write_file(store, "live", b"big", os.urandom(MEGABYTE))
+
+    def delete() -> None:
+        with open_store(place) as store, store.lane() as lane:
+            lane.apply(None, [RefSet(HEADS + "dead", lane.refs.need_head("dead"), None, "delete")], "t")
+
+    def gather() -> None:
+        with open_store(place) as store:
+            done = collect(store, CollectOptions(Retention(time.time_ns() + DAY_NS, 90, 0)))
+            assert done.freed_bytes > 400_000
+            assert store.restore_reserve()
+
+    for work in (read, delete, gather):
+        assert in_child(work) == 0, work.__name__
+    with open_store(place) as store:
+        assert files_of(store, "live") == kept
+        write_file(store, "live", b"new", b"there is room again")
         assert_clean(store)
