@@ -9,9 +9,11 @@ they are found by reading the log packs in order.
 magic            8         ``LFINDEX1``
 pack length      u64       length of the pack file it describes
 count            u64       number of objects, n
+frames           u32       number of frames, m
 fanout           256×u32   objects whose first id byte is at most i
 prefixes         16·n      first 16 bytes of each id, ascending
-places           17·n      frame offset u64, raw offset u32, length u32, kind u8
+places           10·n      from the lowest bit: offset in the decoded payload 25 bits, length 25, kind 3, frame number 27
+frame offsets    8·m       u64 each, in the order of their numbers
 checksum         u64       XXH3-64 of everything before
 ===============  ========  ==================================================
 
@@ -38,12 +40,17 @@ from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
 
 MAGIC = b"LFINDEX1"
 PREFIX_BYTES = 16
-HEADER = Struct("<8sQQ")
+HEADER = Struct("<8sQQI")
 FANOUT = Struct("<256I")
-PLACE = Struct("<QIIB")
+PLACE = Struct("<QH")
+OFFSET = Struct("<Q")
 CHECKSUM = Struct("<Q")
 PREFIXES_START = HEADER.size + FANOUT.size
 MAX_OBJECTS = 1 << 32
+MAX_FRAMES = 1 << 27
+_POSITION_BITS, _FRAME_BITS = 25, 11
+_POSITION_MASK, _KIND_MASK, _FRAME_MASK = (1 << 25) - 1, (1 << 3) - 1, (1 << 11) - 1
+_KIND_AT, _FRAME_AT = 50, 53
 GUESS_ROWS = 512
 """Rows searched around a guess: eight standard deviations of where a row lies among 4,000 with the same first byte."""
 
@@ -71,23 +78,31 @@ class IndexBuilder:
 
     def __init__(self) -> None:
         self._places: dict[bytes, bytes] = {}
+        self._frames: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
     def add(self, prefix: bytes, place: tuple[int, int, int, int]) -> None:
         """Add one object."""
-        self._places.setdefault(prefix, PLACE.pack(*place))
+        self._places.setdefault(prefix, self._pack(*place))
 
     def add_frame(self, offset: int, objects: Iterable[tuple[int, ObjectId, int]]) -> None:
         """Add the objects (kind, id, length) of a frame at ``offset``, in its order."""
         places = self._places
-        pack_place = PLACE.pack
+        pack_place = self._pack
         start = 0
         for kind, oid, length in objects:
             if kind != Kind.MOVE:
                 places.setdefault(oid[:PREFIX_BYTES], pack_place(offset, start, length, kind))
             start += length
+
+    def _pack(self, offset: int, start: int, length: int, kind: int) -> bytes:
+        frame = self._frames.setdefault(offset, len(self._frames))
+        if frame >= MAX_FRAMES:
+            raise ValueError("pack holds too many frames")
+        low = start | length << _POSITION_BITS | kind << _KIND_AT | (frame & _FRAME_MASK) << _FRAME_AT
+        return PLACE.pack(low, frame >> _FRAME_BITS)
 
     def encode(self, pack_length: int) -> bytes:
         """Return the ``.idx`` bytes of a pack of this length."""
@@ -98,10 +113,11 @@ class IndexBuilder:
             fanout[prefix[0]] += 1
         body = b"".join(
             (
-                HEADER.pack(MAGIC, pack_length, len(ordered)),
+                HEADER.pack(MAGIC, pack_length, len(ordered), len(self._frames)),
                 FANOUT.pack(*accumulate(fanout)),
                 b"".join(ordered),
                 b"".join([places[prefix] for prefix in ordered]),
+                b"".join(map(OFFSET.pack, self._frames)),
             )
         )
         return body + CHECKSUM.pack(xxh3_64_intdigest(body))
@@ -114,10 +130,11 @@ class PackIndex:
         size = len(data)
         if size < PREFIXES_START + CHECKSUM.size:
             raise StoreDamaged("pack index is cut short")
-        magic, described, count = HEADER.unpack_from(data)
+        magic, described, count, frame_count = HEADER.unpack_from(data)
         if magic != MAGIC:
             raise StoreDamaged("not a pack index: wrong magic")
-        if count >= MAX_OBJECTS or size != PREFIXES_START + count * (PREFIX_BYTES + PLACE.size) + CHECKSUM.size:
+        rows = count * (PREFIX_BYTES + PLACE.size) + frame_count * OFFSET.size
+        if count >= MAX_OBJECTS or frame_count > MAX_FRAMES or size != PREFIXES_START + rows + CHECKSUM.size:
             raise StoreDamaged("pack index declares an impossible count")
         if described != pack_length:
             raise StoreDamaged("pack index describes a pack of another length")
@@ -127,6 +144,8 @@ class PackIndex:
             raise StoreDamaged("pack index has an impossible fanout")
         self.count: int = count
         self._places_start = PREFIXES_START + count * PREFIX_BYTES
+        self._frames_start = self._places_start + count * PLACE.size
+        self._frame_count = frame_count
         self._pack_length = pack_length
         self._verified = False
 
@@ -198,7 +217,16 @@ class PackIndex:
         return self._place(number)
 
     def _place(self, number: int) -> Place:
-        place = Place(*PLACE.unpack_from(self._data, self._places_start + number * PLACE.size))
+        low, high = PLACE.unpack_from(self._data, self._places_start + number * PLACE.size)
+        frame = low >> _FRAME_AT | high << _FRAME_BITS
+        if frame >= self._frame_count:
+            raise StoreDamaged("pack index names a frame that it does not list")
+        place = Place(
+            OFFSET.unpack_from(self._data, self._frames_start + frame * OFFSET.size)[0],
+            low & _POSITION_MASK,
+            low >> _POSITION_BITS & _POSITION_MASK,
+            low >> _KIND_AT & _KIND_MASK,
+        )
         if (
             not HEADER_BYTES <= place.frame <= self._pack_length - frames.SMALLEST
             or place.length > MAX_OBJECT_BYTES

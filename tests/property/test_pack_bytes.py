@@ -87,9 +87,10 @@ def test_index_finds_what_it_holds_and_nothing_else(rows: dict[bytes, int]) -> N
 @given(st.binary(max_size=1400), st.binary(min_size=16, max_size=16))
 def test_any_bytes_as_an_index(data: bytes, prefix: bytes) -> None:
     """Also with a right magic and count, so that the inner parts are reached."""
-    count = max(0, (len(data) - 16 - 1024 - 8)) // 33
-    built = b"LFINDEX1" + (1000).to_bytes(8, "little") + count.to_bytes(8, "little") + data
-    for candidate in (data, built, built[: 24 + 1024 + count * 33 + 8].ljust(24 + 1024 + count * 33 + 8, b"\0")):
+    count = max(0, (len(data) - 16 - 1024 - 8)) // 34
+    built = b"LFINDEX1" + (1000).to_bytes(8, "little") + count.to_bytes(8, "little") + count.to_bytes(4, "little") + data
+    length = 28 + 1024 + count * 34 + 8
+    for candidate in (data, built, built[:length].ljust(length, b"\0")):
         try:
             index = PackIndex(candidate, 1000)
             index.find(prefix)
