@@ -83,4 +83,28 @@ void file_open(int dirfd, const char *name, uint64_t max_size, file_read *file);
 /* Reads into a buffer one byte larger than before.st_size, stats again, closes. */
 void file_fill(file_read *file, char *buffer);
 
+/* treeentries.c */
+
+enum { KIND_FILE = 1, KIND_DIRECTORY, KIND_SYMLINK, KIND_FIFO, KIND_SOCKET, KIND_CHARACTER_DEVICE, KIND_BLOCK_DEVICE };
+
+typedef struct {
+    unsigned kind;
+    unsigned mode;
+    uint32_t uid;
+    uint32_t gid;
+    int64_t seconds;
+    uint32_t nanoseconds;
+    uint64_t size;
+    uint64_t group; /* 0: in no link group */
+    const char *name;
+    size_t name_length;
+    const char *ref;
+    size_t ref_length;
+} tree_entry;
+
+/* Reads one entry; returns its length, or 0 if it is not a whole, valid entry without extended attributes. */
+size_t tree_entry_read(const uint8_t *bytes, size_t size, tree_entry *entry);
+/* Whether the name sorts after that of the entry before. */
+int tree_entry_follows(const tree_entry *entry, const tree_entry *before);
+
 #endif

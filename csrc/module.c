@@ -12,7 +12,7 @@
 static PyTypeObject *row_type;
 static PyTypeObject *file_read_type;
 
-enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 9, READ_BATCH = 64 };
+enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 9, READ_BATCH = 64, ENTRY_FIELDS = 9 };
 
 static PyObject *raise_code(int code)
 {
@@ -382,6 +382,66 @@ static PyObject *native_read_files(PyObject *self, PyObject *args)
     return list;
 }
 
+/* (name, Entry); `type` is the NamedTuple Entry, `kinds` its kinds by number, `bare` the tuple of no attributes. */
+static PyObject *named_entry(const tree_entry *entry, PyTypeObject *type, PyObject *kinds, PyObject *bare)
+{
+    PyObject *fields[ENTRY_FIELDS] = {
+        Py_NewRef(PyTuple_GET_ITEM(kinds, entry->kind)),
+        PyLong_FromUnsignedLong(entry->mode),
+        PyLong_FromUnsignedLong(entry->uid),
+        PyLong_FromUnsignedLong(entry->gid),
+        time_object(entry->seconds, entry->nanoseconds),
+        PyLong_FromUnsignedLongLong(entry->size),
+        PyBytes_FromStringAndSize(entry->ref, (Py_ssize_t)entry->ref_length),
+        Py_NewRef(bare),
+        PyLong_FromUnsignedLongLong(entry->group),
+    };
+    PyObject *value = named_tuple(type, fields, ENTRY_FIELDS);
+    PyObject *name = value ? PyBytes_FromStringAndSize(entry->name, (Py_ssize_t)entry->name_length) : NULL;
+    PyObject *pair = name ? PyTuple_New(2) : NULL;
+    if (!pair) {
+        Py_XDECREF(name);
+        Py_XDECREF(value);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(pair, 0, name);
+    PyTuple_SET_ITEM(pair, 1, value);
+    return pair;
+}
+
+static PyObject *native_plain_entries(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *payload, *kinds;
+    Py_ssize_t start;
+    PyTypeObject *type;
+    if (!PyArg_ParseTuple(args, "SnO!O!:plain_entries", &payload, &start, &PyType_Type, &type, &PyTuple_Type, &kinds))
+        return NULL;
+    size_t size = (size_t)PyBytes_GET_SIZE(payload);
+    if (start < 0 || (size_t)start > size || PyTuple_GET_SIZE(kinds) <= KIND_BLOCK_DEVICE ||
+        !PyType_IsSubtype(type, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_ValueError, "not a place in a tree node, or not the entry's type and kinds");
+        return NULL;
+    }
+    const uint8_t *bytes = (const uint8_t *)PyBytes_AS_STRING(payload);
+    PyObject *list = PyList_New(0), *bare = PyTuple_New(0);
+    size_t at = (size_t)start;
+    tree_entry entry, before = {0};
+    for (size_t length; list && bare && (length = tree_entry_read(bytes + at, size - at, &entry)); at += length) {
+        if (before.name && !tree_entry_follows(&entry, &before))
+            break;
+        PyObject *pair = named_entry(&entry, type, kinds, bare);
+        if (!pair || PyList_Append(list, pair))
+            Py_CLEAR(list);
+        Py_XDECREF(pair);
+        if (!list)
+            break;
+        before = entry;
+    }
+    Py_XDECREF(bare);
+    return list && bare ? Py_BuildValue("(Nn)", list, (Py_ssize_t)at) : (Py_XDECREF(list), NULL);
+}
+
 static PyMethodDef methods[] = {
     {"cut_points", native_cut_points, METH_VARARGS, "cut_points(data, minimum, average, maximum, final)"},
     {"zero_runs", native_zero_runs, METH_VARARGS, "zero_runs(data, page)"},
@@ -389,6 +449,7 @@ static PyMethodDef methods[] = {
     {"scan_directory", native_scan_directory, METH_VARARGS, "scan_directory(dirfd)"},
     {"parse_rows", native_parse_rows, METH_VARARGS, "parse_rows(blob)"},
     {"parse_some_rows", native_parse_some_rows, METH_VARARGS, "parse_some_rows(blob, start, limit)"},
+    {"plain_entries", native_plain_entries, METH_VARARGS, "plain_entries(payload, start, entry_type, kinds)"},
     {"read_files", native_read_files, METH_VARARGS, "read_files(dirfd, names, max_size)"},
     {NULL, NULL, 0, NULL},
 };

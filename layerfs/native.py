@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from layerfs.rows import NOT_REGULAR, FileRead, Row
 
@@ -28,6 +28,7 @@ __all__ = [
     "diff_lines",
     "iter_rows",
     "parse_rows",
+    "plain_entries",
     "read_files",
     "scan_directory",
     "select",
@@ -36,6 +37,7 @@ __all__ = [
 
 BytesLike = bytes | bytearray | memoryview
 Hunk = tuple[int, int, int, int]
+EntryLike = TypeVar("EntryLike", bound=tuple[Any, ...])
 
 _ROWS_AT_ONCE = 4096
 
@@ -51,6 +53,9 @@ class Kernels(Protocol):
     def scan_directory(self, dirfd: int, /) -> bytes: ...
     def parse_rows(self, blob: BytesLike, /) -> list[Row]: ...
     def parse_some_rows(self, blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]: ...
+    def plain_entries(
+        self, payload: bytes, start: int, entry_type: type[EntryLike], kinds: tuple[Any, ...], /
+    ) -> tuple[list[tuple[bytes, EntryLike]], int]: ...
     def read_files(self, dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]: ...
 
 
@@ -127,6 +132,18 @@ def iter_rows(blob: BytesLike) -> Iterator[Row]:
     while at < len(blob):
         rows, at = _active.parse_some_rows(blob, at, _ROWS_AT_ONCE)
         yield from rows
+
+
+def plain_entries(
+    payload: bytes, start: int, entry_type: type[EntryLike], kinds: tuple[Any, ...]
+) -> tuple[list[tuple[bytes, EntryLike]], int]:
+    """Decode the entries of a tree node from ``start`` on, up to the first that is not plain; return where that is.
+
+    Plain is a whole and valid entry without extended attributes whose name sorts after the one before (the first: after
+    nothing). What comes out is what ``objects/entry`` decodes; the rest, and what is wrong with it, is its affair.
+    ``entry_type`` is its ``Entry``, ``kinds`` the kinds by number, the first of them unused.
+    """
+    return _active.plain_entries(payload, start, entry_type, kinds)
 
 
 def read_files(dirfd: int, names: Sequence[bytes], max_size: int) -> list[FileRead]:

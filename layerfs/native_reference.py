@@ -13,8 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from layerfs.linediff_reference import diff_lines
 from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
@@ -25,17 +26,28 @@ __all__ = [
     "parse_rows",
     "parse_some_rows",
     "plain_cut_points",
+    "plain_entries",
     "read_files",
     "scan_directory",
     "zero_runs",
 ]
 
 BytesLike = bytes | bytearray | memoryview
+EntryLike = TypeVar("EntryLike", bound=tuple[Any, ...])
 
 _MINIMUM_RANGE = (64, 1 << 26)
 _AVERAGE_RANGE = (256, 1 << 28)
 _MAXIMUM_RANGE = (1024, 1 << 30)
 _READ_SIZE = 1 << 16
+
+_ENTRY = struct.Struct("<BBHIIqIQHH")
+_LINKED = 2
+_GROUP_SIZE = 8
+_ID_SIZE = 32
+_DEVICE_SIZE = 8
+_NAME_MAX = 255
+_TARGET_MAX = 4095
+_FILE, _DIRECTORY, _SYMLINK, _SOCKET, _LAST_KIND = 1, 2, 3, 5, 7
 
 _fastcdc: Any = None
 
@@ -216,6 +228,51 @@ def parse_some_rows(blob: BytesLike, start: int, limit: int, /) -> tuple[list[Ro
             )
         )
     return rows, at
+
+
+def plain_entries(
+    payload: bytes, start: int, entry_type: type[EntryLike], kinds: tuple[Any, ...], /
+) -> tuple[list[tuple[bytes, EntryLike]], int]:
+    """Check and unpack one entry after the other; see ``native.plain_entries``."""
+    if not 0 <= start <= len(payload) or len(kinds) <= _LAST_KIND or not issubclass(entry_type, tuple):
+        raise ValueError("not a place in a tree node, or not the entry's type and kinds")
+    found: list[tuple[bytes, EntryLike]] = []
+    at, last = start, b""
+    while at + _ENTRY.size <= len(payload):
+        kind, flags, mode, uid, gid, seconds, nanos, size, name_length, ref_length = _ENTRY.unpack_from(
+            payload, at
+        )
+        middle = at + _ENTRY.size + name_length
+        end = middle + ref_length
+        name, ref = payload[middle - name_length : middle], payload[middle:end]
+        group = 0
+        if flags == _LINKED:
+            group = int.from_bytes(payload[end : end + _GROUP_SIZE], "little")
+            end += _GROUP_SIZE
+        if end > len(payload) or flags not in (0, _LINKED) or (flags and not group):
+            break
+        if mode > 0o7777 or nanos >= 1_000_000_000 or not _fits_kind(kind, size, ref, group):
+            break
+        impossible = name_length > _NAME_MAX or b"/" in name or b"\0" in name or name in (b".", b"..")
+        if impossible or name <= last:
+            break
+        fields = (kinds[kind], mode, uid, gid, seconds * 1_000_000_000 + nanos, size, ref, (), group)
+        found.append((name, tuple.__new__(entry_type, fields)))
+        at, last = end, name
+    return found, at
+
+
+def _fits_kind(kind: int, size: int, ref: bytes, group: int) -> bool:
+    """Whether an entry's reference is one that its kind can have."""
+    if kind == _FILE:
+        return len(ref) == (_ID_SIZE if size else 0)
+    if size or not _FILE <= kind <= _LAST_KIND:
+        return False
+    if kind == _SYMLINK:
+        return 0 < len(ref) <= _TARGET_MAX and b"\0" not in ref
+    if kind == _DIRECTORY:
+        return len(ref) == _ID_SIZE and not group
+    return len(ref) == (_DEVICE_SIZE if kind > _SOCKET else 0)
 
 
 def read_files(dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]:

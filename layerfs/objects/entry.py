@@ -108,6 +108,9 @@ def encode_entry(name: bytes, entry: Entry) -> bytes:
 
 
 _KINDS = {int(kind): kind for kind in EntryKind}
+KINDS: tuple[EntryKind | None, ...] = (None, *EntryKind)
+"""The kinds by number, for ``native.plain_entries``."""
+
 _REF_LENGTHS = {
     EntryKind.FILE: (ID_BYTES,),
     EntryKind.DIR: (ID_BYTES,),

@@ -13,9 +13,10 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from layerfs import native
 from layerfs.errors import MalformedObject
 from layerfs.ids import ID_BYTES, ObjectId, TreeId
-from layerfs.objects.entry import NAME_MAX, Entry, decode_entry, encode_entry
+from layerfs.objects.entry import KINDS, NAME_MAX, Entry, decode_entry, encode_entry
 from layerfs.objects.kinds import Kind
 from layerfs.objects.nodes import MAX_LEVEL, Child, NodeBuilder, NodeRule
 from layerfs.objects.source import ObjectSink, ObjectSource, ObjectStore
@@ -77,6 +78,13 @@ def decode_node(payload: bytes) -> Node:
         entries: list[Named] = []
         append = entries.append
         while at < length:
+            plain, at = native.plain_entries(payload, at, Entry, KINDS)
+            if plain:
+                if plain[0][0] <= last:
+                    raise MalformedObject("malformed tree: names are not sorted")
+                entries += plain
+                last = plain[-1][0]
+                continue
             name, entry, at = decode_entry(payload, at)
             if name <= last:
                 raise MalformedObject("malformed tree: names are not sorted")
