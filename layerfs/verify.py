@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from layerfs.errors import LayerfsError, MissingObject, StoreDamaged
+from layerfs.errors import LayerfsError, MissingObject, StoreDamaged, quote
 from layerfs.ids import CommitId, ExtentId, LayerId, ObjectId, RootId, TreeId
 from layerfs.objects.commits import Commit, read_commit
+from layerfs.objects.database import PackMissing
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import join, read_root
 from layerfs.objects.extents import ExtentNode, read_extent_node
@@ -25,8 +26,10 @@ from layerfs.objects.packcheck import PackReport, check_pack
 from layerfs.objects.packindex import Place
 from layerfs.objects.packs import pack_name
 from layerfs.objects.trees import Node, read_node
+from layerfs.pointers import commits_of
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
+from layerfs.workspace.records import decode_record
 
 
 class Problem(NamedTuple):
@@ -62,7 +65,7 @@ def verify_store(store: Store, read_data: bool = False, progress: Progress = SIL
     reports = list(_check_packs(store, read_data, progress))
     for report in reports:
         problems.extend(Problem(what, pack=pack_name(report.number)) for what in report.problems)
-    walk = _Walk(store, {report.number: report.frames for report in reports}, progress)
+    walk = _Walk(store, {report.number: report for report in reports}, progress)
     walk.pointers()
     problems.extend(walk.problems)
     return Report(
@@ -87,6 +90,10 @@ def _check_packs(store: Store, read_data: bool, progress: Progress) -> Iterable[
                 raise StoreDamaged(database.index_problems[row.number])
             index.verify()
             listed = index.rows()
+        except PackMissing as error:
+            if row.number not in {now.number for now in store.db.packs()}:
+                continue
+            yield PackReport(row.number, frozenset(), 0, 0, [error.message])
         except LayerfsError as error:
             report = check_pack(database, row.number, store.format.store_id, None, None, read_data)
             yield report._replace(problems=[f"index: {error.message}", *report.problems])
@@ -100,13 +107,27 @@ def _check_packs(store: Store, read_data: bool, progress: Progress) -> Iterable[
     yield check_pack(database, state.open_pack, store.format.store_id, listed, state.open_length, read_data)
 
 
+class _Below(NamedTuple):
+    """What a tree node says of a node below it: its level, its last name, and how many names it holds."""
+
+    level: int
+    last: bytes
+    weight: int
+
+
+def _fits(node: Node, expected: _Below) -> bool:
+    last = node.children[-1].key if node.children else node.entries[-1][0] if node.entries else b""
+    weight = sum(child.weight for child in node.children) if node.children else len(node.entries)
+    return _Below(node.level, last, weight) == expected
+
+
 class _Walk:
     """One pass over everything reachable."""
 
-    def __init__(self, store: Store, whole: dict[int, frozenset[int]], progress: Progress) -> None:
+    def __init__(self, store: Store, checked: dict[int, PackReport], progress: Progress) -> None:
         self._store = store
         self._objects = store.objects
-        self._whole = whole
+        self._checked = checked
         self._progress = progress
         self.problems: list[Problem] = []
         self.seen: set[bytes] = set()
@@ -120,6 +141,15 @@ class _Walk:
         starts: list[tuple[str, CommitId]] = refs.all()
         layers = refs.layers()
         starts += [(f"layer L{layer.number}", layer.commit) for layer in layers]
+        for name, payload in refs.workspaces():
+            try:
+                record = decode_record(payload)
+            except LayerfsError as error:
+                self.problems.append(Problem(f"workspace {quote(name)}: {error.message}"))
+                continue
+            if record.name != name:
+                self.problems.append(Problem(f"workspace {quote(name)}: its record is of {quote(record.name)}"))
+            starts += [(f"workspace {name}", CommitId(commit)) for commit in commits_of(record)]
         for row in refs.reflog():
             starts += [(f"reflog of {row.name}", commit) for commit in (row.old, row.new) if commit is not None]
         for layer in layers:
@@ -150,7 +180,7 @@ class _Walk:
             if self._objects.kind_of(other) != Kind.LAYER:
                 self._problem(f"layer L{number} names a layer that is missing", other, Kind.LAYER)
         if layer.covered_paths.size:
-            self._content(layer.covered_paths.ref, b"")
+            self._content(layer.covered_paths.ref, b"", layer.covered_paths.size)
 
     def _commits_from(self, name: str, start: CommitId) -> None:
         """Walk history from one name, newest first, so that a problem names the newest commit that has it."""
@@ -190,24 +220,25 @@ class _Walk:
 
     def _entries(self, entries: list[tuple[bytes, Entry]]) -> None:
         """Walk entries and all below, depth first without recursion."""
-        waiting: list[tuple[bytes, Entry | None, ObjectId]] = [
+        waiting: list[tuple[bytes, Entry | _Below, ObjectId]] = [
             (path, entry, ObjectId(entry.ref)) for path, entry in reversed(entries)
         ]
         while waiting:
             path, entry, ref = waiting.pop()
-            if entry is not None and entry.kind == EntryKind.FILE:
-                if entry.size:
-                    self._content(entry.ref, path)
-                continue
-            if entry is not None and entry.kind != EntryKind.DIR:
-                continue
+            if isinstance(entry, Entry):
+                if entry.kind == EntryKind.FILE and entry.size:
+                    self._content(entry.ref, path, entry.size)
+                if entry.kind != EntryKind.DIR:
+                    continue
             if not self._first(ref):
                 continue
             node = self._tree_node(ref, path)
             if node is None:
                 continue
+            if isinstance(entry, _Below) and not _fits(node, entry):
+                self._problem("does not fit the node above it", ref, Kind.TREE, path)
             for child in reversed(node.children):
-                waiting.append((path, None, child.oid))
+                waiting.append((path, _Below(node.level - 1, child.key, child.weight), child.oid))
             for name, below in reversed(node.entries):
                 if below.kind in (EntryKind.FILE, EntryKind.DIR):
                     waiting.append((join(path, name), below, ObjectId(below.ref)))
@@ -219,11 +250,11 @@ class _Walk:
             self._problem(error.message, oid, Kind.TREE, path)
             return None
 
-    def _content(self, ref: bytes, path: bytes) -> None:
-        """Check a file's content id: one chunk, or the root of an extent tree."""
-        waiting = [ObjectId(ref)]
+    def _content(self, ref: bytes, path: bytes, size: int | None = None) -> None:
+        """Check a file's content id: one chunk, or the root of an extent tree, of ``size`` bytes if that is known."""
+        waiting: list[tuple[ObjectId, int | None]] = [(ObjectId(ref), size)]
         while waiting:
-            oid = waiting.pop()
+            oid, length = waiting.pop()
             if not self._first(oid):
                 continue
             try:
@@ -234,16 +265,26 @@ class _Walk:
             except LayerfsError as error:
                 self._problem(error.message, oid, Kind.CHUNK, path)
                 continue
-            if located.place.frame not in self._whole.get(located.pack, ()):
+            report = self._checked.get(located.pack)
+            # Packs and frames that came after the check, from a writer or a collection beside it, are none of ours.
+            if report is not None and located.place.frame not in report.frames and (
+                not report.length or located.place.frame < report.length
+            ):
                 kind = Kind(located.place.kind)
                 self._problem(f"lies in a damaged frame of pack {pack_name(located.pack)}", oid, kind, path)
             elif located.place.kind == Kind.EXTENT:
                 node = self._extent_node(oid, path)
                 if node is not None:
-                    waiting.extend(child.oid for child in reversed(node.children))
-                    waiting.extend(piece.chunk for piece in reversed(node.extents) if piece.chunk is not None)
+                    if length is not None and node.length != length:
+                        self._problem(f"has {node.length} bytes instead of {length}", oid, Kind.EXTENT, path)
+                    waiting.extend((child.oid, child.weight) for child in reversed(node.children))
+                    waiting.extend(
+                        (piece.chunk, piece.length) for piece in reversed(node.extents) if piece.chunk is not None
+                    )
             elif located.place.kind != Kind.CHUNK:
                 self._problem("is no file content", oid, Kind(located.place.kind), path)
+            elif length is not None and located.place.length != length:
+                self._problem(f"has {located.place.length} bytes instead of {length}", oid, Kind.CHUNK, path)
 
     def _extent_node(self, oid: ObjectId, path: bytes) -> ExtentNode | None:
         try:
