@@ -196,7 +196,7 @@ def apply_to_workspace(
                 directory,
                 changes,
                 root,
-                owners=os.geteuid() == 0,
+                owners=os.geteuid() == 0 and not record.userxattr,
                 members=_standing_members(source, root, changes),
             )
     finally:

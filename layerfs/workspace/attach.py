@@ -106,6 +106,7 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
         request.author.time_ns,
         boot_id=boot_id(),
         layers=stack.names if stack is not None else (),
+        userxattr=os.geteuid() != 0,
     )
     made = make_mount_point(path)
     put_record(store, record, request.author)
@@ -194,7 +195,14 @@ def drop_record(store: Store, record: WorkspaceRecord, author: Author) -> None:
     """Forget a workspace and remove its directories in the store."""
     with store.lane() as lane:
         lane.apply(None, [WorkspaceDrop(record.name)], author.name, author.time_ns)
-    remove_tree(workspace_directory(store, record.name))
+    directory = workspace_directory(store, record.name)
+    try:
+        remove_tree(directory)
+    except PermissionError:
+        raise Refused(
+            f"workspace {quote(record.name)} is forgotten, but other users' files are left in {quote(directory)}",
+            "remove that directory as root",
+        ) from None
 
 
 def mount_stack(store: Store, record: WorkspaceRecord, stack: Stack, volatile: bool) -> None:

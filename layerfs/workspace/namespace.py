@@ -23,8 +23,9 @@ _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 class Place(NamedTuple):
     """A workspace to be entered: over ``target`` (absolute, free of symlinks) come ``layers``, or a directory ``bound``.
 
-    Exactly one of the two is given. ``userns`` makes the mount in a user namespace; the layers then have ``user.``
-    attributes. ``pass_through`` are paths relative to the target that show what lies there outside of the workspace.
+    Exactly one of the two is given. ``userns`` makes the mount in a user namespace; ``userxattr`` says that the marks in
+    the layers are ``user.`` attributes, as they must be there. ``pass_through`` are paths relative to the target that
+    show what lies there outside of the workspace.
     ``elsewhere`` mounts nothing at all, for machines that allow none: the command just goes to the directory ``bound``.
     """
 
@@ -34,6 +35,7 @@ class Place(NamedTuple):
     bound: bytes | None = None
     volatile: bool = True
     userns: bool = False
+    userxattr: bool = False
     pass_through: tuple[bytes, ...] = ()
     elsewhere: bool = False
 
@@ -101,7 +103,7 @@ def _go_elsewhere(place: Place, directory: bytes) -> Entered:
 def _cover(place: Place) -> None:
     if place.layers is not None:
         mount_overlay(
-            place.layers, place.target, source=place.source, volatile=place.volatile, userxattr=place.userns
+            place.layers, place.target, source=place.source, volatile=place.volatile, userxattr=place.userxattr
         )
         return
     assert place.bound is not None

@@ -180,6 +180,9 @@ def _keep(directory: bytes, userns: bool, probe: Probe) -> None:
     try:
         if os.fstat(fd).st_size > 2048:
             os.ftruncate(fd, 0)
+        if os.geteuid() == 0:
+            above = os.stat(os.path.dirname(path))
+            os.fchown(fd, above.st_uid, above.st_gid)
         os.write(fd, _key(userns) + b" %d\n" % probe.redirects)
     finally:
         os.close(fd)

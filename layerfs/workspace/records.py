@@ -60,7 +60,8 @@ class WorkspaceRecord(NamedTuple):
     layers: tuple[str, ...] = ()
     """Names of the cached layers that are its lowers, newest first."""
     userxattr: bool = False
-    """Whether the overlay was made in a user namespace, so that its marks are ``user.overlay`` attributes."""
+    """Whether it was made without root: an overlay in a user namespace, whose marks are ``user.overlay`` attributes, or a
+    copy whose files all belong to the user."""
     merging: CommitId | None = None
     """The commit of an open merge (``update --mark``): the second parent of the commit that concludes it."""
     conflicts: tuple[OpenConflict, ...] = ()

@@ -231,7 +231,7 @@ def _open_copy(
     directory = os.path.join(make_workspace_directory(store, record.name, COPY), COPY)
     restored = copy_out(store, record.last, directory, progress)
     notes += restored_notes(restored)
-    record = record._replace(engine=Engine.COPY, path=directory, userxattr=False)
+    record = record._replace(engine=Engine.COPY, path=directory)
     put_record(store, record, request.author)
     return record
 
@@ -244,6 +244,8 @@ def _reopen(store: Store, request: RunRequest, progress: Progress) -> WorkspaceR
     if is_in_use(os.path.join(workspace_directory(store, record.name), LOCK)):
         raise Busy(f"workspace {quote(record.name)} is in use by another run", "wait for it, or end it")
     if record.engine is Engine.OVERLAY and not (record.path and record.attached):
+        if os.geteuid() != 0 and not record.userxattr:
+            raise Unable(f"workspace {quote(record.name)} was made by root", "'layerfs run --in' works as root")
         flavour = flavour_of(record.userxattr)
         stack = ensure_stack(store, record.lower, request.author.time_ns, progress, flavour=flavour)
         reset_work(work_directory(store, record.name))
@@ -279,7 +281,12 @@ def _place(
     stack = ensure_stack(store, record.lower, request.author.time_ns, flavour=flavour)
     layers = Layers(stack.paths, upper_directory(store, record.name), work_directory(store, record.name))
     return Place(
-        source, name, layers=layers, volatile=True, userns=record.userxattr, pass_through=request.pass_through
+        source,
+        name,
+        layers=layers,
+        userns=os.geteuid() != 0,
+        userxattr=record.userxattr,
+        pass_through=request.pass_through,
     )
 
 

@@ -36,6 +36,7 @@ from layerfs.store import Store
 from layerfs.workspace.applying import clear_remains
 from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
 from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
+from layerfs.workspace.unrepresented import keep_unrepresented
 from layerfs.workspace.upper import Content, UpperEntry, scan_upper
 from layerfs.workspace.uppercache import decode_cache
 
@@ -73,9 +74,10 @@ def take_snapshot(
 def _directory(
     store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_torn: bool, progress: Progress
 ) -> Snapshot:
+    follows = os.O_NOFOLLOW if record.engine is Engine.COPY else 0
     try:
-        fd = os.open(record.path, _DIRECTORY)
-    except FileNotFoundError:
+        fd = os.open(record.path, _DIRECTORY | follows)
+    except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
             f"the directory of workspace {quote(record.name)} is gone: {quote(record.path)}"
         ) from None
@@ -85,7 +87,7 @@ def _directory(
         exclusion(settings.patterns("capture.exclude"), inside),
         settings.flag("capture.cross-filesystems"),
         allow_torn,
-        keep_owners=record.engine is Engine.COPY and os.geteuid() != 0,
+        keep_owners=record.engine is Engine.COPY and record.userxattr,
     )
     cache = load_cache(cache_file(store, record.name)) if record.name else None
     try:
@@ -93,8 +95,11 @@ def _directory(
         captured = capture_directory(fd, objects, base=base, cache=cache, rules=rules, progress=progress)
     finally:
         os.close(fd)
+    root = captured.root
+    if os.geteuid() != 0 or rules.keep_owners:
+        root = keep_unrepresented(objects, base, root, written=rules.keep_owners)
     return Snapshot(
-        captured.root,
+        root,
         captured.problems,
         captured.mounts,
         captured.totals.read_files,

@@ -246,6 +246,9 @@ def _handled(own_group: bool) -> tuple[signal.Signals, ...]:
 def _lock_shared(path: bytes) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
+        if os.geteuid() == 0:
+            above = os.stat(os.path.dirname(path))
+            os.fchown(fd, above.st_uid, above.st_gid)
         fcntl.flock(fd, fcntl.LOCK_SH)
     except BaseException:
         os.close(fd)

@@ -316,7 +316,7 @@ def as_somebody(function: object) -> int:
 @pytest.mark.usefixtures("need_user_namespace")
 def test_without_root_the_command_keeps_its_uid_and_has_no_capability(open_stand: Stand) -> None:
     stand = open_stand
-    place = the_place(stand, userns=True)
+    place = the_place(stand, userns=True, userxattr=True)
     script = (
         "test $(id -u) = 4242 && test $(id -g) = 4242 && grep -q 'from the workspace' file "
         "&& grep -qE '^CapEff:.0+$' /proc/self/status && rm file && mkdir made && rm -r sub && mkdir sub "
@@ -337,7 +337,7 @@ def test_without_root_time_up_ends_the_whole_tree(open_stand: Stand) -> None:
     command = Command((b"sh", b"-c", b"setsid sleep 4301 & (sleep 4302 &); sleep 4300"), ENV, stand.path(b"project"))
 
     def check() -> int:
-        running = start(the_place(stand, userns=True), command)
+        running = start(the_place(stand, userns=True, userxattr=True), command)
         time.sleep(0.2)
         before = len(members(running.namespace, running.pid))
         outcome = running.wait(0.1)
@@ -354,7 +354,7 @@ def test_without_root_mounts_below_the_path_are_put_back(open_stand: Stand) -> N
     try:
         Path(os.fsdecode(sub), "data").write_text("data\n")
         command = Command((b"grep", b"-q", b"data", b"sub/data"), ENV, stand.path(b"project"))
-        assert as_somebody(lambda: start(the_place(stand, userns=True), command).wait(20).code) == 0
+        assert as_somebody(lambda: start(the_place(stand, userns=True, userxattr=True), command).wait(20).code) == 0
     finally:
         kernel.umount(sub)
 
@@ -371,7 +371,7 @@ def test_denied_user_namespaces_are_named(open_stand: Stand) -> None:
         if probe.works or probe.reason != "user namespaces are denied":
             return 1
         try:
-            start(the_place(stand, userns=True), Command((b"true",), ENV, b"/"))
+            start(the_place(stand, userns=True, userxattr=True), Command((b"true",), ENV, b"/"))
         except Unable:
             return 0
         return 2
