@@ -399,6 +399,11 @@ class MetaDb:
             rows = self._db.execute(statement, {"name": name, "limit": limit}).fetchall()
         return [ReflogRow(*row) for row in rows]
 
+    def count_new(self, since: int) -> int:
+        """Return how many commits the moves after ``since`` gave to refs."""
+        statement = "SELECT COUNT(DISTINCT new) FROM reflog WHERE sequence > ? AND new IS NOT NULL"
+        return int(self._one(statement, (since,))[0])
+
     def top_layer(self) -> LayerRow | None:
         """Return the newest layer of main."""
         row = self._one("SELECT * FROM layers ORDER BY number DESC LIMIT 1")

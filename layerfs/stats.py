@@ -13,6 +13,7 @@ from layerfs.history import CommitReader, walk_commits
 from layerfs.ids import CommitId
 from layerfs.objects.entry import EntryKind
 from layerfs.objects.environment import walk
+from layerfs.objects.packs import BULK, LOG
 from layerfs.packlist import Counts, count_objects, list_packs
 from layerfs.store import Store
 
@@ -28,7 +29,7 @@ class StateSize(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """A store in numbers; ``log_bytes`` is what commits made one by one take, the rest came in bulk."""
+    """A store in numbers; ``log_bytes`` is what ``log_commits`` take that came one by one since the last repack."""
 
     state: StateSize | None
     counts: Counts
@@ -37,11 +38,17 @@ class Statistics(NamedTuple):
     branches: int
     tags: int
     log_bytes: int
+    log_commits: int
 
     @property
     def compression(self) -> tuple[int, int]:
         """Bytes of all objects, and what they take in packs."""
         return self.counts.size, self.counts.packed_bytes
+
+    @property
+    def dedup(self) -> tuple[int, int]:
+        """About what all states would take as copies, taking each for as big as the one measured, and all objects."""
+        return 0 if self.state is None else self.state.size * self.commits, self.counts.size
 
 
 def measure_state(store: Store, commit: CommitId) -> StateSize:
@@ -68,7 +75,12 @@ def gather(store: Store, commit: CommitId | None = None) -> Statistics:
     starts = dict.fromkeys(oid for _, oid in refs.all())
     starts.update(dict.fromkeys(row.commit for row in refs.layers()))
     commits = sum(1 for _ in walk_commits(reader, starts))
-    log_bytes = sum(row.length for row in list_packs(store) if row.role == "log")
+    listed = list_packs(store)
+    log_bytes = sum(row.length for row in listed if row.role == "log")
+    sealed = store.db.packs()
+    bulk = max((row.sequence for row in sealed if row.role == BULK), default=0)
+    oldest = min((row.sequence for row in sealed if row.role == LOG), default=None)
+    since = bulk if oldest is None or oldest > bulk else 0
     return Statistics(
         None if commit is None else measure_state(store, commit),
         count_objects(store),
@@ -77,4 +89,5 @@ def gather(store: Store, commit: CommitId | None = None) -> Statistics:
         len(refs.branches()),
         len(refs.tags()),
         log_bytes,
+        store.db.count_new(since),
     )

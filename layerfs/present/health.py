@@ -35,7 +35,11 @@ def present_statistics(found: Statistics) -> Reply:
     lines.append(f"packs: {counts.packs:,}, {readable_size(packed)}; compression {readable_ratio(size, packed)}")
     if state is not None and packed:
         lines.append(f"the whole history takes {packed / state.size:.2f} of one copy" if state.size else "")
-    per_commit = found.log_bytes // max(1, found.commits)
+    copies, objects = found.dedup
+    if copies:
+        ratio = readable_ratio(copies, objects)
+        lines.append(f"all states as copies: about {readable_size(copies)}; deduplication {ratio}")
+    per_commit = found.log_bytes // max(1, found.log_commits)
     lines.append(f"commits one by one: {readable_size(found.log_bytes)}, {readable_size(per_commit)} each")
     return Reply(
         data={
@@ -57,6 +61,9 @@ def present_statistics(found: Statistics) -> Reply:
             "packs": counts.packs,
             "packed_bytes": packed,
             "log_bytes": found.log_bytes,
+            "copies_bytes": copies,
+            "deduplication": copies / objects if objects else 1.0,
+            "compression": size / packed if packed else 1.0,
             "bytes_per_commit": per_commit,
         },
         text=encode_text("".join(f"{line}\n" for line in lines if line)),
