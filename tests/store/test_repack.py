@@ -23,11 +23,13 @@ from storekit import (
     write_file,
 )
 
+from layerfs.collect import CollectOptions, collect
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
 from layerfs.objects.commits import read_commit
 from layerfs.objects.kinds import Kind
-from layerfs.pointers import read_pointers
+from layerfs.objects.moves import RefSet
+from layerfs.pointers import Retention, read_pointers
 from layerfs.repack import RepackOptions, repack
 from layerfs.store import Store
 from layerfs.verify import verify_store
@@ -211,6 +213,29 @@ def test_killed_at_random_moments(tmp_path: Path, points: int) -> None:
             store.rebuild_database()
             assert everything(store) == before
     assert early, "no kill came before the end"
+
+
+@pytest.mark.parametrize("first", ["repack", "collect"])
+def test_with_a_collection(tmp_path: Path, first: str) -> None:
+    """A branch goes, in dense frames or in deltas: what remains reads, what went gives its room back."""
+    options = CollectOptions(Retention(time.time_ns() + 10**9, 0, 0), wait=5.0)
+    with make_store(tmp_path / "s") as store:
+        grow(store, 30)
+        kept = files_of(store, "b1")
+        head = store.refs.need_head("b0")
+        if first == "repack":
+            repack(store)
+        with store.lane() as lane:
+            lane.apply(None, [RefSet(HEADS + "b0", head, None, "delete")])
+        collect(store, options)
+        assert files_of(store, "b1") == kept
+        assert not store.objects.contains(head)
+        assert_clean(store)
+        repack(store, RepackOptions(everything=True))
+        assert files_of(store, "b1") == kept
+        assert_clean(store)
+        store.rebuild_database()
+        assert files_of(store, "b1") == kept
 
 
 def test_beside_writers(tmp_path: Path) -> None:
