@@ -2,11 +2,14 @@
 
 Owns the set of packs as one process sees it, the cache of decoded frames, and the promise that no object is returned
 unless its bytes hash to its id. An object of a delta frame is decoded by following prefixes down to an object that has
-none: at most ``MAX_CHAIN`` of them, and at most 16 MiB decoded for one object, prefixes included, whatever a pack says.
-It never writes; objects get in through ``batch`` and ``store``. Another process may seal
-the open pack, add packs or drop them at any time: a miss, or a pack that is gone, re-reads the list of packs, only if
-the database has changed, before an object counts as missing, and before that is said the indexes are checked to their
-last byte. A dropped pack stays readable for whoever has it open and is closed when nobody reads it any more.
+none. Writers make chains of at most ``MAX_CHAIN`` prefixes and 16 MiB, prefixes included; an object that two of them
+stored at once lies in the store twice, with chains of its own, so readers take a copy without prefix where there is one,
+never the same copy twice, and chains up to the bounds for reading, whatever a pack says.
+
+It never writes; objects get in through ``batch`` and ``store``. Another process may seal the open pack, add packs or drop
+them at any time: a miss, or a pack that is gone, re-reads the list of packs, only if the database has changed, before an
+object counts as missing, and before that is said the indexes are checked to the last byte. A dropped pack stays readable
+for whoever has it open and is closed when nobody reads it any more.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ DECODED_KEPT = 20_000
 DELTA_CACHE_BYTES = 16 * 1024 * 1024
 MAX_CHAIN = 16
 MAX_CHAIN_BYTES = frames.MAX_RAW
+READ_CHAIN = 8 * MAX_CHAIN
+READ_CHAIN_BYTES = 2 * MAX_CHAIN_BYTES
 PREFETCH_THRESHOLD = 4
 PREFETCH_DEPTH = 4
 OPEN_LOOKUPS_BEFORE_SET = 200
@@ -112,7 +117,7 @@ class DenseFrame:
 class DeltaFrame:
     """A delta frame as it is stored; its objects are decoded one by one by ``resolve`` when they are asked for."""
 
-    __slots__ = ("data", "resolve", "rows")
+    __slots__ = ("_by_start", "data", "resolve", "rows")
 
     def __init__(
         self,
@@ -122,6 +127,7 @@ class DeltaFrame:
     ) -> None:
         self.data = data
         self.rows = {row.oid: row for row in rows}
+        self._by_start = {row.start: row for row in self.rows.values() if row.length}
         self.resolve = resolve
 
     @property
@@ -144,10 +150,10 @@ class DeltaFrame:
 
     def at(self, place: Place) -> frames.DeltaObject:
         """Return the object at a place that an index gives."""
-        for row in self.rows.values():
-            if row.start == place.start and row.length == place.length:
-                return row
-        raise StoreDamaged("pack index points to no object of its frame")
+        row = self._by_start.get(place.start)
+        if row is None or row.length != place.length:
+            raise StoreDamaged("pack index points to no object of its frame")
+        return row
 
 
 Frame = DecodedFrame | DenseFrame | DeltaFrame
@@ -515,21 +521,41 @@ class ObjectDatabase:
         """Return the prefixes (16 bytes of an id) that an object's decoding needs, the nearest first."""
         found: list[bytes] = []
         located = self._locate(oid)
+        passed: set[Located] = set()
         while True:
             frame = self._frame(located.pack, located.place.frame)
             prefix = frame.at(located.place).prefix if isinstance(frame, DeltaFrame) else None
             if prefix is None:
                 return found
-            located = self._follow(prefix, len(found))
+            passed.add(located)
+            located = self._follow(prefix, passed)
             found.append(prefix)
 
-    def _follow(self, prefix: bytes, depth: int) -> Located:
-        if depth >= MAX_CHAIN:
+    def _follow(self, prefix: bytes, passed: set[Located]) -> Located:
+        """Return where a prefix is read: a copy that has none itself if there is one, never one passed before."""
+        if len(passed) > READ_CHAIN:
             raise StoreDamaged("an object's chain of prefixes is too deep")
         located = self._lookup_fresh(ObjectId(prefix))
         if located is None:
             raise MissingObject(f"no such object: {prefix.hex()}…")
-        return located
+        copies = self._copies(prefix)
+        if len(copies) < 2 and located not in passed:
+            return located
+        left = [copy for copy in copies if copy not in passed]
+        if not left:
+            raise StoreDamaged("an object's chain of prefixes is too deep: it is a ring")
+        alone = (copy for copy in left if not isinstance(self._frame(copy.pack, copy.place.frame), DeltaFrame))
+        return next(alone, left[0])
+
+    def _copies(self, prefix: bytes) -> list[Located]:
+        """Return every place in which an object lies."""
+        found = [(number, self._index(number).find(prefix)) for number in self._sealed]
+        copies = [Located(number, place) for number, place in found if place is not None]
+        there = self._db.find_open(prefix)
+        if there is not None:
+            open_pack, row = there
+            copies.append(Located(open_pack, Place(row.frame, row.start, row.length, row.kind)))
+        return copies
 
     def _decoded_at(self, located: Located) -> Decoded:
         place = located.place
@@ -546,6 +572,7 @@ class ObjectDatabase:
     def _resolve(self, frame: DeltaFrame, row: frames.DeltaObject) -> Decoded:
         """Decode one object of a delta frame, from the nearest prefix that is known or has none itself."""
         chain: list[tuple[DeltaFrame, frames.DeltaObject]] = []
+        passed: set[Located] = set()
         base: Decoded | None = None
         while base is None:
             with self._lock:
@@ -556,16 +583,17 @@ class ObjectDatabase:
             chain.append((frame, row))
             if row.prefix is None:
                 break
-            located = self._follow(row.prefix, len(chain) - 1)
+            located = self._follow(row.prefix, passed)
+            passed.add(located)
             below = self._frame(located.pack, located.place.frame)
             if isinstance(below, DeltaFrame):
                 frame, row = below, below.at(located.place)
             else:
                 base = self._decoded_at(located)
         depth, total = (0, 0) if base is None else (base.depth, base.total)
-        if depth + len(chain) > MAX_CHAIN + (base is None):
+        if depth + len(chain) > READ_CHAIN:
             raise StoreDamaged("an object's chain of prefixes is too deep")
-        if total + sum(step.length for _, step in chain) > MAX_CHAIN_BYTES:
+        if total + sum(step.length for _, step in chain) > READ_CHAIN_BYTES:
             raise StoreDamaged("an object's chain of prefixes is too long")
         for step_frame, step in reversed(chain):
             payload = frames.read_stream(step_frame.data, step, None if base is None else base.payload)
