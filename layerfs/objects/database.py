@@ -4,7 +4,7 @@ Owns the set of packs as one process sees it, the cache of decoded frames, and t
 unless its bytes hash to its id. An object of a delta frame is decoded by following prefixes down to an object that has
 none. Writers make chains of at most ``MAX_CHAIN`` prefixes and 16 MiB, prefixes included; an object that two of them
 stored at once lies in the store twice, with chains of its own, so readers take a copy without prefix where there is one,
-never the same copy twice, and chains up to the bounds for reading, whatever a pack says.
+never the same copy twice, and chains of up to ``READ_CHAIN``, whatever a pack says.
 
 It never writes; objects get in through ``batch`` and ``store``. Another process may seal the open pack, add packs or drop
 them at any time: a miss, or a pack that is gone, re-reads the list of packs, only if the database has changed, before an
@@ -37,7 +37,6 @@ DELTA_CACHE_BYTES = 16 * 1024 * 1024
 MAX_CHAIN = 16
 MAX_CHAIN_BYTES = frames.MAX_RAW
 READ_CHAIN = 8 * MAX_CHAIN
-READ_CHAIN_BYTES = 2 * MAX_CHAIN_BYTES
 PREFETCH_THRESHOLD = 4
 PREFETCH_DEPTH = 4
 OPEN_LOOKUPS_BEFORE_SET = 200
@@ -593,7 +592,7 @@ class ObjectDatabase:
         depth, total = (0, 0) if base is None else (base.depth, base.total)
         if depth + len(chain) > READ_CHAIN:
             raise StoreDamaged("an object's chain of prefixes is too deep")
-        if total + sum(step.length for _, step in chain) > READ_CHAIN_BYTES:
+        if total + sum(step.length for _, step in chain) > MAX_CHAIN_BYTES:
             raise StoreDamaged("an object's chain of prefixes is too long")
         for step_frame, step in reversed(chain):
             payload = frames.read_stream(step_frame.data, step, None if base is None else base.payload)

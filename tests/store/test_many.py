@@ -54,9 +54,10 @@ with open_store(place) as store:
             else:
                 repack(store)
             rounds += 1
+            time.sleep(0.05)
         except Busy as error:
             assert "collection or repack" in str(error), error
-            time.sleep(0.01)
+            time.sleep(0.005)
 print(rounds)
 """
 
@@ -80,7 +81,7 @@ def race(tmp_path: Path, writers: int, count: int, branches: int) -> None:
         outs = [process.communicate(timeout=300) for process in beside]
     for process, (_, err) in zip(beside, outs, strict=True):
         assert process.returncode == 0, err.decode(errors="replace")
-    assert int(outs[1][0]) > 0
+    assert int(outs[1][0]) + int(outs[2][0]) > 0
     with open_store(place) as store:
         assert_clean(store)
         for branch in range(branches):
