@@ -29,6 +29,7 @@ from harness import Result, compare, limit, report, sizes
 from layerfs.capture import capture_directory
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
+from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.content import iter_pieces
 from layerfs.objects.entry import Entry, EntryKind
@@ -227,8 +228,12 @@ def store_bytes(path: Path) -> int:
 
 
 def read_back(git: Git, store: Store, states: Sequence[bytes], commits: Sequence[CommitId]) -> None:
-    """Compare every state with Git's: the same paths, and under each the same bytes."""
-    same: set[tuple[bytes, bytes, int]] = set()
+    """Compare every state with Git's: the same paths, and under each the same bytes.
+
+    Equal content is compared once; small files are read in bulk, as a checkout reads them.
+    """
+    small: dict[bytes, bytes] = {}
+    large: dict[bytes, tuple[Entry, bytes]] = {}
     for state, commit in zip(states, commits, strict=True):
         files = git.files(state)
         entries = {
@@ -239,18 +244,25 @@ def read_back(git: Git, store: Store, states: Sequence[bytes], commits: Sequence
         assert entries.keys() == files.keys(), f"state {state!r} has other paths"
         for path, (mode, blob) in files.items():
             entry = entries[path]
-            if (blob, entry.ref, entry.size) in same:
-                continue
-            expected = git.blob(blob)
             if mode == b"120000":
-                found = entry.ref
+                assert entry.ref == git.blob(blob)
+                continue
+            assert entry.kind is EntryKind.FILE
+            if not entry.size:
+                assert not git.blob(blob)
+            elif entry.size < ONE_PIECE_LIMIT:
+                assert small.setdefault(entry.ref, blob) == blob, f"{path!r} of {state!r} is another file's content"
             else:
-                assert entry.kind is EntryKind.FILE
-                found = b"".join(
-                    data or bytes(length) for length, data in iter_pieces(store.objects, entry.ref, entry.size)
-                )
-            assert found == expected, f"{path!r} of {state!r} is not what was captured"
-            same.add((blob, entry.ref, entry.size))
+                assert large.setdefault(entry.ref, (entry, blob))[1] == blob
+    count = 0
+    for oid, _, payload in store.objects.read_many(small):  # type: ignore[arg-type]
+        assert payload == git.blob(small[oid]), f"content {oid.hex()} is not what was captured"
+        count += 1
+    assert count == len(small)
+    for entry, blob in large.values():
+        pieces = iter_pieces(store.objects, entry.ref, entry.size)
+        assert b"".join(data or bytes(length) for length, data in pieces) == git.blob(blob)
+    print(f"{len(states)} states read back: {count + len(large)} contents are right")
 
 
 def file_refs(store: Store, commit: CommitId) -> Iterator[Entry]:
