@@ -32,6 +32,9 @@ from layerfs.store import Store
 from layerfs.workspace.records import decode_record
 
 
+ATTEMPTS = 10
+
+
 class Problem(NamedTuple):
     """Something wrong: what, and, as far as known, with which object, needed by which commit and path."""
 
@@ -60,7 +63,20 @@ class Report(NamedTuple):
 
 
 def verify_store(store: Store, read_data: bool = False, progress: Progress = SILENT) -> Report:
-    """Check a store from its packs up to its refs."""
+    """Check a store from its packs up to its refs.
+
+    A collection or a repack that swaps packs meanwhile may take away what was about to be looked at; then problems are
+    only believed when they are found again.
+    """
+    for _ in range(ATTEMPTS):
+        base = store.db.state().base
+        report = _verify_once(store, read_data, progress)
+        if report.clean or store.db.state().base == base:
+            break
+    return report
+
+
+def _verify_once(store: Store, read_data: bool, progress: Progress) -> Report:
     problems = [Problem(f"database: {what}") for what in store.db.check()]
     reports = list(_check_packs(store, read_data, progress))
     for report in reports:
