@@ -31,7 +31,6 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace.records import decode_record
 
-
 ATTEMPTS = 10
 
 
