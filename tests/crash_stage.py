@@ -207,8 +207,7 @@ def _bulk_build(project: Project) -> None:
     _files(project)
     project.init()
     _remember("bulk before", project.source)
-    for number in range(2300):
-        project.write(**{f"many{number % 7}__{number}": f"{number}\n"})
+    project.write(bulk=os.urandom(9_000_000))
     _remember("bulk after", project.source)
 
 

@@ -25,7 +25,7 @@ from world import Outcome
 SEED = int(os.environ.get("CRASH_SEED", "20250101"))
 POINTS = 7
 FULL_POINTS = 30
-SWEPT = 5
+SWEPT = 4
 SYSCALLS = (
     "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,"
     "link,linkat,unlink,unlinkat,ftruncate,mkdir,mkdirat,openat"
@@ -257,7 +257,7 @@ def _assert_clear(cut: Cut, call: Call) -> None:
 def test_a_system_call_fails(need_strace: None, tmp_path: Path, name: str) -> None:
     restage = Restage(BY_NAME[name], tmp_path / "project")
     try:
-        fail_calls(restage, 5, random.Random(f"{SEED} faults {name}"))
+        fail_calls(restage, 4, random.Random(f"{SEED} faults {name}"))
     finally:
         restage.project.close()
 
