@@ -763,6 +763,22 @@ def file_handles(p: Path) -> Any:
 
 
 @check
+def an_overlay_with_its_upper_here(p: Path) -> Any:
+    """What container engines do that run inside."""
+    for name in ("lower", "upper", "work", "merged"):
+        (p / name).mkdir()
+    places = f"lowerdir={p}/lower,upperdir={p}/upper,workdir={p}/work".encode()
+
+    def mount() -> None:
+        if _libc.unshare(0x00020000):
+            raise OSError(ctypes.get_errno(), "unshare")
+        if _libc.mount(b"none", os.fsencode(p / "merged"), b"overlay", 0, places):
+            raise OSError(ctypes.get_errno(), "mount")
+
+    return in_child(mount) if os.geteuid() == 0 else None
+
+
+@check
 def file_flags(p: Path) -> Any:
     get, put, append_only = 0x80086601, 0x40086602, 0x20
     with open(p / "file", "rb") as file:
