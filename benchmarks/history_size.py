@@ -141,7 +141,7 @@ class Git:
 
     def packed(self, states: Sequence[bytes], target: Path) -> int:
         """Return the bytes of pack and index after ``git gc`` of a repository that holds only these trees."""
-        environment = dict(os.environ, GIT_AUTHOR_DATE="0 +0000", GIT_COMMITTER_DATE="0 +0000")
+        environment = dict(os.environ, GIT_AUTHOR_DATE="1700000000 +0000", GIT_COMMITTER_DATE="1700000000 +0000")
         environment |= {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         subprocess.run(["git", "init", "-q", "--bare", target], check=True)
         environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fsdecode(self.directory + b"/objects")
