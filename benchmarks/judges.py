@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 PLACES = ("plain", "overlay", "copy", "run")
 
 CPYTHON = (
@@ -265,7 +266,7 @@ class Bench:
         self.layerfs("init", "--store", top / "store")
 
     def layerfs(self, *words: str | Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": PACKAGES}
         subprocess.run(
             [sys.executable, "-m", "layerfs", *map(str, words)],
             cwd=self.source,
@@ -295,7 +296,7 @@ def run_inside(judge: str, sources: Path, place: Path) -> Outcomes:
     """Have one judge run by this very script within ``layerfs run``; the outcomes come back in a file."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [sys.executable, __file__, "--inside", judge, file.name, "--sources", str(sources)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": PACKAGES}
         subprocess.run(
             [sys.executable, "-m", "layerfs", "run", "main", "--discard", "--", *command],
             cwd=place,
