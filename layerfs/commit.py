@@ -79,7 +79,7 @@ def commit_workspace(
     store: Store, record: WorkspaceRecord, request: CommitRequest, progress: Progress = SILENT
 ) -> Committed:
     """Commit the present state of a workspace; see the module for what happens when others commit as well."""
-    branch = _target_branch(store, record, request)
+    branch = target_branch(store, record, request)
     with store.batch() as batch:
         with _held_still(store, record, request):
             snapshot = take_snapshot(store, batch, record, allow_torn=request.allow_torn, progress=progress)
@@ -118,7 +118,7 @@ def commit_directory(
         raise Refused("the store has no state to go on from", "capture a directory with 'layerfs init' first")
     record = WorkspaceRecord("", branch, Engine.SOURCE, directory, last, last, request.author.time_ns)
     if new:
-        _target_branch(store, record, request)
+        target_branch(store, record, request)
     with store.batch() as batch:
         snapshot = take_snapshot(store, batch, record, allow_torn=request.allow_torn, progress=progress)
         result = commit_state(store, batch, record, branch, snapshot, request)
@@ -129,7 +129,8 @@ def commit_directory(
         )
 
 
-def _target_branch(store: Store, record: WorkspaceRecord, request: CommitRequest) -> str:
+def target_branch(store: Store, record: WorkspaceRecord, request: CommitRequest) -> str:
+    """Return the branch that a commit of a workspace goes to; refuse one that cannot be made."""
     if request.new_branch is not None:
         branch_ref(request.new_branch)
         if store.refs.head(request.new_branch) is not None:

@@ -13,6 +13,7 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.work import present_commit
 from layerfs.revision import resolve
+from layerfs.workspace.status import refuse_stale
 
 
 def command(
@@ -69,6 +70,8 @@ def command(
         torn,
         freeze,
     )
+    if directory is None:
+        refuse_stale(inv.store, inv.workspace)
     with inv.progress() as progress:
         if directory is not None:
             target = branch or onto or named_branch(inv.find_workspace())

@@ -11,6 +11,7 @@ from layerfs.output import Reply
 from layerfs.present.work import present_advance
 from layerfs.revision import resolve
 from layerfs.workspace.advance import restore_workspace
+from layerfs.workspace.status import refuse_stale
 
 
 def command(
@@ -28,6 +29,7 @@ def command(
     The workspace stays on its branch and its history: the next commit records the restored state as a new one. If
     uncommitted changes would be lost nothing is done and the exit code is 13, unless --discard.
     """
+    refuse_stale(inv.store, inv.workspace)
     target = resolve(inv.store, revision, inv.at).commit
     chosen = [inv.tree_path(path) for path in paths or ()]
     return present_advance(

@@ -13,6 +13,7 @@ from layerfs.present.work import present_advance
 from layerfs.revision import resolve
 from layerfs.workspace.advance import update_workspace
 from layerfs.workspace.openmerge import abort_merge, update_marked
+from layerfs.workspace.status import refuse_stale
 
 
 def command(
@@ -33,6 +34,7 @@ def command(
     or use "layerfs resolve", then commit; "layerfs conflicts" lists what is undecided, and --abort goes back.
     """
     record = inv.workspace
+    refuse_stale(inv.store, record)
     if abort:
         return present_advance(abort_merge(inv.store, record, author_now(inv.context)), "restored")
     name = revision or record.branch or "main"

@@ -8,6 +8,7 @@ of conflicts. Pure: what is done with the tree and the list is the caller's (``w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from layerfs.objects.source import ObjectStore
 SUFFIX = b"~theirs"
 _TEXTS = (ConflictKind.BOTH_MODIFIED, ConflictKind.BOTH_ADDED)
 MAX_ROUNDS = 8
+_MARKER = re.compile(rb"^(?:<{7,}|\|{7,}|>{7,}) ", re.MULTILINE)
 
 
 class Marked(NamedTuple):
@@ -119,17 +121,8 @@ def _free_path(store: ObjectStore, root: Entry, path: bytes, edits: dict[bytes, 
 
 
 def has_markers(text: bytes) -> bool:
-    """Whether a text still holds conflict markers: an opening, a middle and a closing line of one length."""
-    for size in range(7, 40):
-        opening, middle, closing = b"<" * size + b" ", b"=" * size, b">" * size + b" "
-        lines = text.split(b"\n")
-        found = [
-            any(line.startswith(opening) for line in lines),
-            any(line.rstrip(b"\r") == middle for line in lines),
-            any(line.startswith(closing) for line in lines),
-        ]
-        if all(found):
-            return True
-        if not any(line.startswith(b"<" * (size + 1)) for line in lines):
-            return False
-    return False
+    """Whether a text still holds a conflict marker: a line of seven or more ``<``, ``|`` or ``>``, then a space.
+
+    Any one of them counts, since a half-deleted block is not decided. The middle line does not: it is also an underline.
+    """
+    return _MARKER.search(text) is not None

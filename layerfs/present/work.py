@@ -50,6 +50,10 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
     record = status.record
     where = f"on branch {record.branch}" if record.branch else "on no branch (detached)"
     lines = [f"workspace {record.name} {where}, at {short(record.last)}\n".encode()]
+    if status.stale:
+        lines.append(
+            f"its mount is gone: 'layerfs mount {record.name}' attaches it again, with all its work\n".encode()
+        )
     if record.branch and status.head is None:
         lines.append(
             f"branch {record.branch} is gone: 'layerfs commit --as NAME' saves the work elsewhere\n".encode()
@@ -73,6 +77,7 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
         "last": to_hex(record.last),
         "head": None if status.head is None else to_hex(status.head),
         "ahead": status.ahead,
+        "stale": status.stale,
         "merging": None if record.merging is None else to_hex(record.merging),
         "changes": [change_data(change) for change in status.changes],
         "problems": problem_data(status.problems),

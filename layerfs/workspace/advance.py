@@ -19,13 +19,13 @@ from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.merge.conflicts import Conflict, Note
 from layerfs.merge.textmerge import Labels
-from layerfs.merge.treemerge import merge_time, merge_trees
+from layerfs.merge.treemerge import MergeResult, merge_time, merge_trees
 from layerfs.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
 from layerfs.objects.batch import Batch
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees, lookup_path, walk
 from layerfs.objects.moves import Op, RefSet, WorkspacePut
-from layerfs.objects.source import ObjectSource
+from layerfs.objects.source import ObjectSource, ObjectStore
 from layerfs.refs import branch_ref
 from layerfs.store import Store
 from layerfs.workspace.applying import applying
@@ -81,15 +81,7 @@ def update_workspace(
             if merged.outcome is Outcome.FAST_FORWARD
             else put_merge(batch, merged, author, f"merge {target_name} into {record.name}", {})
         )
-        wanted = merge_trees(
-            batch,
-            batch,
-            reader.root(record.last),
-            snapshot.root,
-            merged.root,
-            merge_time_ns=merge_time(author.time_ns, reader.time(target)),
-            labels=Labels(b"base", record.name.encode(), target_name.encode()),
-        )
+        wanted = _carry_over(batch, reader, record, snapshot.root, merged.root, target, target_name, author)
         if wanted.root is None:
             return Advanced(
                 record.name, record.last, record.last, conflicts=wanted.conflicts, notes=wanted.notes
@@ -101,6 +93,31 @@ def update_workspace(
     shown = tuple(change for change in changes if not is_only_time(change))
     return Advanced(
         record.name, record.last, after, shown, (), (*merged.notes, *wanted.notes), tuple(restored.problems)
+    )
+
+
+def _carry_over(
+    store: ObjectStore,
+    reader: CommitReader,
+    record: WorkspaceRecord,
+    now: Entry,
+    merged: Entry,
+    target: CommitId,
+    target_name: str,
+    author: Author,
+) -> MergeResult:
+    """Put a workspace's uncommitted changes on top of what is brought in; without any, that is the result as it is."""
+    last = reader.root(record.last)
+    if not has_changes(store, last, now):
+        return MergeResult(merged, (), ())
+    return merge_trees(
+        store,
+        store,
+        last,
+        now,
+        merged,
+        merge_time_ns=merge_time(author.time_ns, reader.time(target)),
+        labels=Labels(b"base", record.name.encode(), target_name.encode()),
     )
 
 

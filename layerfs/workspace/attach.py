@@ -257,7 +257,9 @@ def _check_path(store: Store, path: bytes, *, chosen: bool) -> None:
         raise Refused(f"{quote(path)} is not a directory", "name a new or an empty directory")
     with os.scandir(path) as entries:
         if next(entries, None) is not None:
-            raise Refused(f"{quote(path)} is not empty", "name a new or an empty directory")
+            raise Refused(
+                f"{quote(path)} is not empty", "move away what is there, or name a new or an empty directory"
+            )
 
 
 def _copy_out(

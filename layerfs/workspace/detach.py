@@ -137,9 +137,21 @@ def _detach_overlay(
         put_record(store, record._replace(attached=False), request.author)
         return Detached(record.name, record.path, committed, kept=True)
     drop_record(store, record, request.author)
-    if record.path == default_mount_point(store, record.name):
-        os.rmdir(record.path)
-    return Detached(record.name, record.path, committed)
+    left = record.path == default_mount_point(store, record.name) and not _remove_empty(record.path)
+    return Detached(record.name, record.path, committed, left=left)
+
+
+def _remove_empty(path: bytes) -> bool:
+    """Remove a directory; return False if it holds files, which were put there while nothing was mounted on it."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
+        return False
+    return True
 
 
 def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress: Progress = SILENT) -> bool:
@@ -171,7 +183,10 @@ def _remove_copy(store: Store, record: WorkspaceRecord, discard: bool) -> bool:
     with store.batch() as batch:
         now = take_snapshot(store, batch, record, allow_torn=True).root
         if not discard and has_changes(batch, CommitReader(store.objects).root(record.last), now):
-            raise Dirty(f"workspace {quote(record.name)} was written to at the last moment", "look at it and try again")
+            raise Dirty(
+                f"workspace {quote(record.name)} was written to at the last moment",
+                "look at it and try again",
+            )
         nothing = now._replace(ref=build_tree(batch, ()))
         directory = os.open(record.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

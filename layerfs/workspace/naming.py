@@ -1,4 +1,7 @@
-"""Naming a workspace on the command line: by its name, by a directory in it, or by standing in it."""
+"""Naming a workspace on the command line: by its name, by the directory it is attached at, or by standing in it.
+
+A word that is neither names nothing: it must never fall back to the workspace around the caller.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def name_workspace(caller: Caller, text: str | None) -> WorkspaceRecord:
         return caller.workspace
     found = find_workspace(caller.store.refs, text)
     if found is None:
-        found = workspace_at(caller.store.refs, os.path.realpath(caller.context.absolute(text)))
-    if found is None:
+        path = os.path.realpath(caller.context.absolute(text))
+        found = workspace_at(caller.store.refs, path)
+    else:
+        path = found.path
+    if found is None or found.path != path:
         raise NotFound(f"no such workspace: {quote(text)}", "'layerfs workspace list' shows what there is")
     return found

@@ -20,7 +20,7 @@ from layerfs.merge.treemerge import merge_time
 from layerfs.merging import MergeNames, Outcome, merge_commits
 from layerfs.objects.content import read_content
 from layerfs.objects.entry import Entry, EntryKind
-from layerfs.objects.environment import Change, diff_trees, lookup_path
+from layerfs.objects.environment import Change, diff_trees, edit_paths, lookup_path
 from layerfs.objects.moves import WorkspacePut
 from layerfs.objects.source import ObjectSource
 from layerfs.store import Store
@@ -158,8 +158,9 @@ def resolve_conflict(
         other = lookup_path(batch, now, conflict.beside) if conflict.beside else None
         if other is not None:
             changes.append(Change(conflict.beside, other, None))
+        result = edit_paths(batch, now, {change.path: change.new for change in changes})
         batch.prepare()
-        apply_to_workspace(store, batch, record, _whole(batch, changes), now)
+        apply_to_workspace(store, batch, record, _whole(batch, changes), result)
     rest = tuple(one for one in record.conflicts if one.path != path)
     resolved = record._replace(conflicts=rest)
     _put(store, resolved, author)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from layerfs.errors import Refused, quote
+from layerfs.errors import Refused, UsageError, quote
 from layerfs.layout import MOUNTS, WORKSPACES
 from layerfs.store import Store
 
@@ -22,7 +22,10 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def directory_name(workspace: str) -> bytes:
     """Return the directory name of a workspace."""
-    return os.fsencode(workspace.replace("%", "%25").replace("/", "%2F"))
+    name = os.fsencode(workspace.replace("%", "%25").replace("/", "%2F"))
+    if name in (b"", b".", b".."):
+        raise UsageError(f"not a name for a workspace: {quote(workspace)}")
+    return name
 
 
 def workspace_directory(store: Store, workspace: str) -> bytes:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.commit import CommitRequest, Committed, commit_workspace
+from layerfs.commit import CommitRequest, Committed, commit_workspace, target_branch
 from layerfs.errors import Busy, NotFound, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
@@ -28,6 +28,7 @@ from layerfs.revision import Revision
 from layerfs.store import Store
 from layerfs.workspace.attach import (
     drop_record,
+    is_alive,
     mount_name,
     prepare_upper,
     put_record,
@@ -95,6 +96,7 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
     if source is None:
         raise Unable("this store was made without a captured directory", "use 'layerfs mount REV DIR'")
     notes: list[str] = []
+    _check_commit(store, request)
     if request.inside is not None:
         record = _reopen(store, request, progress)
     else:
@@ -124,6 +126,23 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
         pids = ", ".join(str(pid) for pid in outcome.left_running)
         notes.append(f"layerfs: processes still run in the workspace, which is kept: {pids}")
     return _settle(store, record.name, request, code, duration, bool(outcome.left_running), notes)
+
+
+def _check_commit(store: Store, request: RunRequest) -> None:
+    """Refuse a commit that cannot be made before anything runs, not after."""
+    if request.commit is None:
+        return
+    if request.inside is not None:
+        target_branch(store, read_workspace(store.refs, request.inside), request.commit)
+    elif (
+        request.revision is not None and request.commit.new_branch is None and request.revision.branch is None
+    ):
+        raise Refused(
+            f"{quote(request.revision.text)} is no branch, so nothing can be committed to it",
+            "--as NEW commits to a new branch",
+        )
+    elif request.commit.new_branch is not None and store.refs.head(request.commit.new_branch) is not None:
+        raise Refused(f"branch {quote(request.commit.new_branch)} exists already", "choose another name")
 
 
 def run_environment(env: Mapping[bytes, bytes], store: bytes, workspace: str) -> dict[bytes, bytes]:
@@ -194,7 +213,9 @@ def _owner_notes(uid: int) -> list[str]:
     """Say once whose files these are in commits, to a user who owns all of them in the workspace."""
     if uid == os.geteuid():
         return []
-    return [f"layerfs: files belong to you inside; those you leave unchanged keep their owners (uid {uid}) in commits"]
+    return [
+        f"layerfs: files belong to you inside; those you leave unchanged keep their owners (uid {uid}) in commits"
+    ]
 
 
 def _is_elsewhere(store: Store, commit: CommitId, request: RunRequest, notes: list[str]) -> bool:
@@ -221,7 +242,9 @@ def _is_elsewhere(store: Store, commit: CommitId, request: RunRequest, notes: li
     why = f": {reason}" if reason is not None else ""
     notes.append(f"layerfs: the command runs in a copy elsewhere, not at {source}{why}")
     if into:
-        notes.append(f"layerfs: {len(into)} absolute references lead to the original, as that of {quote(into[0].path)}")
+        notes.append(
+            f"layerfs: {len(into)} absolute references lead to the original, as that of {quote(into[0].path)}"
+        )
     return True
 
 
@@ -243,13 +266,17 @@ def _reopen(store: Store, request: RunRequest, progress: Progress) -> WorkspaceR
         raise Refused("the captured directory itself needs no run", "just run the command there")
     if is_in_use(os.path.join(workspace_directory(store, record.name), LOCK)):
         raise Busy(f"workspace {quote(record.name)} is in use by another run", "wait for it, or end it")
-    if record.engine is Engine.OVERLAY and not (record.path and record.attached):
+    if record.engine is Engine.OVERLAY and not (record.path and record.attached and is_alive(store, record)):
         if os.geteuid() != 0 and not record.userxattr:
-            raise Unable(f"workspace {quote(record.name)} was made by root", "'layerfs run --in' works as root")
+            raise Unable(
+                f"workspace {quote(record.name)} was made by root", "'layerfs run --in' works as root"
+            )
         flavour = flavour_of(record.userxattr)
         stack = ensure_stack(store, record.lower, request.author.time_ns, progress, flavour=flavour)
         reset_work(work_directory(store, record.name))
-        record = record._replace(layers=stack.names, boot_id=boot_id(), pid=os.getpid(), attached=True)
+        record = record._replace(
+            path=b"", layers=stack.names, boot_id=boot_id(), pid=os.getpid(), attached=True
+        )
         put_record(store, record, request.author)
     return record
 
@@ -324,7 +351,7 @@ def _settle(
             put_record(store, record._replace(attached=record.engine is Engine.COPY, pid=0), request.author)
         if changed and not mounted:
             notes.append(
-                f"layerfs: {changed} uncommitted changes are kept in workspace '{name}': "
+                f"layerfs: uncommitted changes ({changed}) are kept in workspace '{name}': "
                 f"'layerfs run --in {name} -- CMD' goes on there, 'layerfs workspace remove {name} --discard' drops them"
             )
         return Ran(code, name, changed, committed, True, tuple(notes))

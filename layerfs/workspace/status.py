@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from layerfs.capture import Problem
+from layerfs.errors import Refused, quote
 from layerfs.history import CommitReader, walk_commits
 from layerfs.ids import CommitId
 from layerfs.merge.mergebase import is_ancestor
 from layerfs.objects.environment import Change
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
+from layerfs.workspace.attach import is_alive
 from layerfs.workspace.records import WorkspaceRecord
 from layerfs.workspace.snapshot import changes_between, take_snapshot
 
@@ -26,6 +28,8 @@ class WorkspaceStatus(NamedTuple):
     changes: tuple[Change, ...]
     problems: tuple[Problem, ...]
     mounts: tuple[bytes, ...]
+    stale: bool = False
+    """Whether the workspace's mount is gone: what is at its path now is not the workspace."""
 
 
 def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> WorkspaceStatus:
@@ -45,7 +49,22 @@ def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILE
         changes,
         tuple(snapshot.problems),
         tuple(snapshot.mounts),
+        is_stale(store, record),
     )
+
+
+def is_stale(store: Store, record: WorkspaceRecord) -> bool:
+    """Whether a workspace should be mounted at its path and is not, as after a restart of the machine."""
+    return bool(record.path) and record.attached and not is_alive(store, record)
+
+
+def refuse_stale(store: Store, record: WorkspaceRecord) -> None:
+    """Raise Refused for a stale workspace: what one sees at its path is not what it holds."""
+    if is_stale(store, record):
+        raise Refused(
+            f"the mount of workspace {quote(record.name)} is gone; what is at {quote(record.path)} is not the workspace",
+            f"'layerfs mount {record.name}' attaches it again, with all its work",
+        )
 
 
 def _ahead(reader: CommitReader, last: CommitId, head: CommitId | None) -> int:

@@ -88,6 +88,7 @@ class Running:
         self._mask = mask
         self._lock_fd = lock_fd
         self.namespace = ""
+        self.mark = b""
 
     def wait(self, timeout: float | None = None) -> Outcome:
         """Wait for the command to end, passing signals on; after ``timeout`` seconds end everything it started."""
@@ -158,7 +159,7 @@ class Running:
             time.sleep(0.005)
 
     def _members(self) -> list[int]:
-        return members(self.namespace, self.pid, None if self.namespace else self._lock)
+        return members(self.namespace, self.pid, None if self.namespace else self._lock, self.mark)
 
     def _release(self) -> None:
         if self._lock_fd >= 0:
@@ -213,12 +214,15 @@ def _take_report(
     for kind, fields in messages:
         if kind == _ENTERED:
             running.namespace = fields[0].decode("ascii")
+            running.mark = b" " + place.source + b" " if place.layers is not None else b""
             count = int(fields[2])
             running.entered = Entered(fields[1], tuple(fields[3 : 3 + count]), tuple(fields[3 + count :]))
             continue
         number, text = int(fields[0]), fields[1].decode("utf-8", "replace")
         if kind == _SETUP:
-            raise Unable(f"cannot enter the workspace at {quote(place.target)}: {text}", "layerfs doctor explains")
+            raise Unable(
+                f"cannot enter the workspace at {quote(place.target)}: {text}", "layerfs doctor explains"
+            )
         running._failed_code = NOT_FOUND if number in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
         running.problem = f"cannot run {quote(command.argv[0])}: {os.strerror(number).lower()}"
     if not messages:
@@ -354,11 +358,13 @@ def _messages(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
 # -- who belongs to a run -----------------------------------------------------------------------------------------------
 
 
-def members(namespace: str, root: int, lock: bytes | None = None) -> list[int]:
+def members(namespace: str, root: int, lock: bytes | None = None, mark: bytes = b"") -> list[int]:
     """Return the living processes of a run: those in its mount namespace or below it, and ``root`` itself.
 
     Being below counts because a process may have moved on to a namespace of its own, and one that changed its user
-    does not let us see its namespace. A run without a namespace of its own is known by its ``lock`` (a real path).
+    does not let us see its namespace. A run without a namespace of its own is known by its ``lock`` (a real path). The
+    kernel gives the number of a namespace that ended to the next one; ``mark`` (the workspace's own mount, as the mount
+    table names it) tells the two apart.
     """
     parents: dict[int, int] = {}
     inside: set[int] = set()
@@ -370,7 +376,10 @@ def members(namespace: str, root: int, lock: bytes | None = None) -> list[int]:
         if state in "ZX":
             continue
         parents[pid] = parent
-        belongs = _namespace_of(pid) == namespace if namespace else lock is not None and _has_open(pid, lock)
+        if namespace:
+            belongs = _namespace_of(pid) == namespace and (not mark or _shows(pid, mark))
+        else:
+            belongs = lock is not None and _has_open(pid, lock)
         if pid == root or belongs:
             inside.add(pid)
     grown = True
@@ -389,6 +398,14 @@ def _state(pid: int) -> tuple[str, int]:
     except (FileNotFoundError, ProcessLookupError):
         return "X", 0
     return fields[0].decode("ascii"), int(fields[1])
+
+
+def _shows(pid: int, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/mountinfo", "rb") as file:
+            return mark in file.read()
+    except OSError:
+        return False
 
 
 def _namespace_of(pid: int) -> str:
