@@ -103,7 +103,7 @@ class Git:
         ).stdout.strip()
         self._blobs: subprocess.Popen[bytes] | None = None
 
-    def run(self, *words: str | bytes, **options: Any) -> bytes:
+    def run(self, *words: str | bytes | Path, **options: Any) -> bytes:
         out: bytes = subprocess.run(
             ["git", b"--git-dir=" + self.directory, *words], check=True, stdout=subprocess.PIPE, **options
         ).stdout
@@ -140,24 +140,19 @@ class Git:
         return self._blobs.stdout.read(size + 1)[:-1]
 
     def packed(self, states: Sequence[bytes], target: Path) -> int:
-        """Return the bytes of pack and index after ``git gc`` of a repository that holds only these trees."""
-        environment = dict(os.environ, GIT_AUTHOR_DATE="1700000000 +0000", GIT_COMMITTER_DATE="1700000000 +0000")
-        environment |= {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-        subprocess.run(["git", "init", "-q", "--bare", target], check=True)
-        environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fsdecode(self.directory + b"/objects")
-        parent: list[str] = []
+        """Return the bytes of pack and index that Git makes anew, with its defaults, of these trees alone."""
+        rows: dict[bytes, bytes] = {}
         for state in states:
-            tree = self.run("rev-parse", state + b"^{tree}").strip().decode()
-            made = subprocess.run(
-                ["git", "-C", target, "commit-tree", "-m", "state", *parent, tree],
-                check=True, stdout=subprocess.PIPE, env=environment,
-            ).stdout.strip().decode()
-            parent = ["-p", made]
-        subprocess.run(["git", "-C", target, "update-ref", "refs/heads/main", parent[1]], check=True, env=environment)
-        subprocess.run(["git", "-C", target, "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
-        subprocess.run(["git", "-C", target, "repack", "-a", "-d", "-q"], check=True, env=environment)
-        subprocess.run(["git", "-C", target, "gc", "-q"], check=True)
-        return sum(path.stat().st_size for path in (target / "objects/pack").iterdir())
+            rows[self.run("rev-parse", state + b"^{tree}").strip()] = b""
+            for row in self.run("ls-tree", "-r", "-t", "-z", state).split(b"\0")[:-1]:
+                about, path = row.split(b"\t", 1)
+                _, kind, oid = about.split()
+                if kind != b"commit":
+                    rows.setdefault(oid, path)
+        listed = b"".join(b"%s %s\n" % (oid, path.replace(b"\n", b"?")) for oid, path in rows.items())
+        target.mkdir()
+        self.run("pack-objects", "-q", "--no-reuse-delta", "--no-reuse-object", target / "pack", input=listed)
+        return sum(path.stat().st_size for path in target.iterdir() if path.suffix in (".pack", ".idx"))
 
 
 def capture(git: Git, states: Sequence[bytes], tree: Path, store_path: Path) -> list[CommitId]:
