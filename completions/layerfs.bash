@@ -34,7 +34,7 @@ _layerfs() {
         "mount") options="--engine --store -C --json -h --help" ;;
         "unmount") options="--discard --commit --force -m --message --store -C --json -h --help" ;;
         "run") options="--commit --as -m --message --discard --in --timeout --pass-through --no-at-source --store -C --json -h --help" ;;
-        "shell") options="--commit --as -m --message --discard --in --store -C --json -h --help" ;;
+        "shell") options="--commit --as -m --message --discard --in --no-at-source --store -C --json -h --help" ;;
         "warm") options="--store -C --json -h --help" ;;
         "workspace") options="" ;;
         "update") options="--mark --abort --store -C --json -h --help" ;;

@@ -31,6 +31,9 @@ def command(
     inside: Annotated[
         str | None, typer.Option("--in", metavar="WORKSPACE", help="Go on in a workspace that was kept.")
     ] = None,
+    elsewhere: Annotated[
+        bool, typer.Option("--no-at-source", help="Work in a plain copy, not at the captured path.")
+    ] = False,
 ) -> Reply:
     """Start $SHELL with a state mounted over the path it was captured from, as "layerfs run" does with a command.
 
@@ -52,6 +55,7 @@ def command(
             inside,
             request if commit or branch else None,
             discard,
+            elsewhere=elsewhere,
         ),
     )
     return present_run(ran)
