@@ -14,17 +14,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from layerfs import native
 from layerfs.capture import Problem, entry_kind
-from layerfs.errors import Refused, Unable, quote
-from layerfs.objects.chunking import HOLE_MIN, PAGE
+from layerfs.errors import MalformedObject, Refused, Unable, quote
+from layerfs.ids import ObjectId
+from layerfs.objects.chunking import HOLE_MIN, ONE_PIECE_LIMIT, PAGE
 from layerfs.objects.content import iter_pieces
 from layerfs.objects.entry import Entry, EntryKind, Xattrs, device_number
 from layerfs.objects.environment import Change, join, lookup_path, path_key, split, tree_of
-from layerfs.objects.source import ObjectSource
+from layerfs.objects.source import BulkSource, ObjectSource
 from layerfs.objects.trees import iter_tree
 from layerfs.progress import SILENT, Progress
 
@@ -32,6 +34,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE = 0o600
 _PRIVATE_DIRECTORY = 0o700
+MOST_WAITING = 100_000
+KEPT_OPEN = 128
 TEMPORARY = b".layerfs-new-%d-%d"
 _UNREPRESENTED = (errno.EPERM, errno.EOPNOTSUPP, errno.EACCES, errno.EINVAL, errno.ENOSPC, errno.ENOTSUP)
 
@@ -84,8 +88,45 @@ class Writer:
         self._uid = os.geteuid()
         self._gid = os.getegid()
         self._serial = 0
+        self._bulk = source if isinstance(source, BulkSource) else None
+        self._waiting: list[tuple[bytes, Entry]] | None = None
+        self._made: list[tuple[bytes, Entry]] = []
 
     # -- creating -------------------------------------------------------------------------------------------------
+
+    def create_all(self, directory: int, root: Entry) -> None:
+        """Create a whole environment inside the open, empty ``directory``, its own attributes included.
+
+        Contents of small files are written in the order in which the packs have them, not in the order of paths: each
+        frame is then decoded once, whatever a repack made neighbours. So files wait until there are many, and the
+        attributes of directories wait until everything is in them.
+        """
+        self.strip_xattrs(directory)
+        if self._bulk is not None:
+            self._waiting = []
+        self.create_tree(directory, root, b"")
+        self._write_waiting()
+        self._waiting = None
+        with OpenDirectories(self.target) as opened:
+            for path, entry in reversed(self._made):
+                self.set_attributes(opened.get(path), entry, path)
+        self.set_attributes(directory, root, b"")
+
+    def _write_waiting(self) -> None:
+        """Write the files that wait, each content read once."""
+        if not self._waiting or self._bulk is None:
+            return
+        users: dict[ObjectId, list[tuple[bytes, Entry]]] = {}
+        for path, entry in self._waiting:
+            users.setdefault(ObjectId(entry.ref), []).append((path, entry))
+        self._waiting.clear()
+        with OpenDirectories(self.target) as opened:
+            for oid, _, payload in self._bulk.read_many(users):
+                for path, entry in users[oid]:
+                    if len(payload) != entry.size:
+                        raise MalformedObject("malformed content: chunk does not fit the file's size")
+                    parent, name = split(path)
+                    self._create_file(opened.get(parent), name, entry, path, payload)
 
     def create_tree(self, directory: int, tree_entry: Entry, path: bytes) -> None:
         """Create everything that ``tree_entry`` holds inside the open, empty ``directory``; not its own attributes."""
@@ -99,10 +140,18 @@ class Writer:
             inner = os.open(name, _DIRECTORY, dir_fd=directory)
             try:
                 self.create_tree(inner, entry, path)
-                self.set_attributes(inner, entry, path)
+                if self._waiting is None:
+                    self.set_attributes(inner, entry, path)
+                else:
+                    self._made.append((path, entry))
             finally:
                 os.close(inner)
             self.restored.others += 1
+            return
+        if self._waiting is not None and _is_one_chunk(entry):
+            self._waiting.append((path, entry))
+            if len(self._waiting) >= MOST_WAITING:
+                self._write_waiting()
             return
         if entry.link_group and self._link(directory, name, entry, path):
             return
@@ -117,10 +166,15 @@ class Writer:
         """Make a private directory; its attributes come last."""
         os.mkdir(name, _PRIVATE_DIRECTORY, dir_fd=directory)
 
-    def _create_file(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
+    def _create_file(
+        self, directory: int, name: bytes, entry: Entry, path: bytes, payload: bytes | None = None
+    ) -> None:
         fd = os.open(name, _CREATE, _PRIVATE, dir_fd=directory)
         try:
-            self.write(fd, entry, path)
+            if payload is None:
+                self.write(fd, entry, path)
+            else:
+                write_payload(fd, payload)
             self.set_attributes(fd, entry, path)
         finally:
             os.close(fd)
@@ -367,6 +421,63 @@ def _kind_at(directory: int, name: bytes) -> EntryKind | None:
         return None
 
 
+def _is_one_chunk(entry: Entry) -> bool:
+    """Whether a file's content is one object, and its names are not tied to other files'."""
+    return entry.kind is EntryKind.FILE and 0 < entry.size < ONE_PIECE_LIMIT and not entry.link_group
+
+
+class OpenDirectories:
+    """Directories below a target, kept open while files are written into them; a context manager."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._open: OrderedDict[bytes, int] = OrderedDict()
+
+    def __enter__(self) -> OpenDirectories:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for fd in self._open.values():
+            os.close(fd)
+
+    def get(self, path: bytes) -> int:
+        """Return a descriptor of a directory, good until the next call."""
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        parent, name = split(path)
+        if path:
+            fd = _open_real(name, self.get(parent), path)
+        else:
+            fd = os.open(b".", _DIRECTORY, dir_fd=self._target)
+        self._open[path] = fd
+        if len(self._open) > KEPT_OPEN:
+            _, oldest = self._open.popitem(last=False)
+            os.close(oldest)
+        return fd
+
+
+def _open_real(name: bytes, directory: int, path: bytes) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise Refused(
+                f"{quote(path)} is no directory any more", "leave the target alone while it is written"
+            ) from None
+        raise
+
+
+def write_payload(fd: int, payload: bytes) -> None:
+    """Write a small file's whole content; long runs of zeros become holes."""
+    if len(payload) >= HOLE_MIN:
+        _write_sparse(fd, payload, 0)
+        os.ftruncate(fd, len(payload))
+    else:
+        _write_all(fd, payload, 0)
+
+
 def write_content(source: ObjectSource, fd: int, entry: Entry) -> None:
     """Write a file's content into an empty open file; long runs of zeros become holes."""
     at = 0
@@ -408,9 +519,7 @@ def create_into(
 def create_by(writer: Writer, directory: int, root: Entry) -> Restored:
     """The same, by a writer of the caller's."""
     try:
-        writer.strip_xattrs(directory)
-        writer.create_tree(directory, root, b"")
-        writer.set_attributes(directory, root, b"")
+        writer.create_all(directory, root)
     except OSError as error:
         raise _outward(error) from error
     return writer.restored
@@ -445,7 +554,9 @@ def apply_changes(
         writer.known_member(group, path)
     ordered = sorted(changes, key=lambda change: path_key(change.path))
     if os.geteuid():
-        fresh = {change.path for change in ordered if change.old is None or change.old.kind is not EntryKind.DIR}
+        fresh = {
+            change.path for change in ordered if change.old is None or change.old.kind is not EntryKind.DIR
+        }
         parents = {split(change.path)[0] for change in ordered if change.path}
         for path in sorted(parents - fresh, key=path_key):
             writer.open_up(path)

@@ -127,14 +127,41 @@ def split_globals(arguments: list[str]) -> tuple[list[str], list[str]]:
             position += 1
         elif word in _TAKES_VALUE:
             if position + 1 == len(arguments):
-                raise UsageError(f"option {quote(word)} requires an argument", "'layerfs --help' shows the usage")
+                raise UsageError(
+                    f"option {quote(word)} requires an argument", "'layerfs --help' shows the usage"
+                )
             position += 2
         else:
             break
     return arguments[:position], arguments[position:]
 
 
+FAMILIAR = {
+    "add": "commit",
+    "backup": "commit",
+    "snapshot": "commit",
+    "checkout-branch": "mount",
+    "switch": "mount",
+    "worktree": "mount",
+    "umount": "unmount",
+    "exec": "run",
+    "pull": "fetch",
+    "forget": "branch -d",
+    "rm": "restore",
+    "reset": "restore",
+    "revert": "restore",
+    "stash": "commit --as NEW",
+    "rebase": "update",
+    "annotate": "blame",
+    "ls": "ls-tree",
+    "list": "workspace list",
+}
+"""What users of other tools type, and what does it here."""
+
+
 def _suggest(word: str, known: list[str], prefix: str) -> str:
+    if word in FAMILIAR and FAMILIAR[word].split()[0] in known:
+        return f"the command for that is 'layerfs {FAMILIAR[word]}'"
     from difflib import get_close_matches
 
     close = get_close_matches(word, known, n=3)

@@ -48,7 +48,9 @@ class InternalError(LayerfsError):
 class Invocation:
     """One run of one command: its surroundings, its global options, and its store, opened on first use."""
 
-    def __init__(self, row: Command, context: Context, argv: tuple[str, ...], globals_: GlobalOptions) -> None:
+    def __init__(
+        self, row: Command, context: Context, argv: tuple[str, ...], globals_: GlobalOptions
+    ) -> None:
         self.row = row
         self.context = context
         self.argv = argv
@@ -92,7 +94,9 @@ class Invocation:
         found = self.find_workspace()
         if found is None:
             where = quote(self.context.cwd)
-            raise NotFound(f"{where} is in no workspace", "change into one, or use -C DIR; 'layerfs mount REV' makes one")
+            raise NotFound(
+                f"{where} is in no workspace", "change into one, or use -C DIR; 'layerfs mount REV' makes one"
+            )
         return found
 
     @property
@@ -100,6 +104,16 @@ class Invocation:
         """What ``@`` stands for: the last commit of the workspace the caller stands in, None outside of one."""
         found = self.find_workspace()
         return None if found is None else found.last
+
+    def stand_near(self, word: str | None) -> None:
+        """Look for the store from the directory that ``word`` names, if it names one: it may lie in a workspace."""
+        path = self.context.absolute(word) if word else b""
+        if self._store is None and word and os.path.isdir(path):
+            self.context = self.context._replace(cwd=path)
+
+    def step_out(self) -> None:
+        """Leave the working directory, which may be in the workspace that is to be unmounted."""
+        os.chdir("/")
 
     def split_words(self, words: Sequence[str] | None) -> tuple[list[str], list[bytes]]:
         """Cut the words of a command that takes ``REV... [-- PATH...]`` into revisions and paths in the tree.
@@ -183,7 +197,9 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     except MemoryError:
         return output.report(Unable("not enough memory for this operation"), row.schema, as_json)
     except RecursionError:
-        return output.report(Unable("directories are nested too deeply for this machine"), row.schema, as_json)
+        return output.report(
+            Unable("directories are nested too deeply for this machine"), row.schema, as_json
+        )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Terminated:
@@ -195,7 +211,9 @@ def run(row: Command, argv: list[str], context: Context) -> int:
 def _run(row: Command, argv: list[str], context: Context) -> int:
     call = parse(row, argv)
     if isinstance(call, HelpText):
-        output.write_reply(Reply({}, output.encode_text(call.lay_out(context.columns))), row.schema, False, False)
+        output.write_reply(
+            Reply({}, output.encode_text(call.lay_out(context.columns))), row.schema, False, False
+        )
         return 0
     if call.options.directory is not None:
         context = _enter_directory(call.options.directory, context)

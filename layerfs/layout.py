@@ -10,10 +10,11 @@ A captured root holds a one-line pointer file that names its store. If it is del
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 
 from layerfs.context import Context
-from layerfs.errors import LayerfsError, NotAStore, Unable, quote
+from layerfs.errors import LayerfsError, NotAStore, Refused, Unable, quote
 
 POINTER = b".layerfs"
 FORMAT = b"format"
@@ -85,8 +86,16 @@ def find_store(context: Context, option: str | None) -> bytes:
 
 
 def _checked(path: bytes, origin: str) -> bytes:
-    if os.path.isfile(os.path.join(path, FORMAT)):
-        return path
+    try:
+        if stat.S_ISREG(os.stat(os.path.join(path, FORMAT)).st_mode):
+            return path
+    except PermissionError:
+        raise Refused(
+            f"cannot open store {quote(path)}: permission denied",
+            "a store belongs to one user; be that user, or root",
+        ) from None
+    except (OSError, ValueError):
+        pass
     problem = "not a layerfs store" if os.path.lexists(path) else "no such directory"
     raise NotAStore(f"cannot open store {quote(path)}: {problem}", f"the path is {origin}")
 

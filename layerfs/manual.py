@@ -14,11 +14,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from layerfs.errors import NotFound, quote
+from layerfs.registry import COMMANDS
 
 SECTIONS = ("1", "5", "7")
 FONTS = frozenset(("B", "I", "BR", "IR", "RB", "RI", "BI", "IB"))
 MACROS = FONTS | frozenset(("TH", "SH", "SS", "PP", "TP", "IP", "EX", "EE", "RS", "RE"))
-_ESCAPES = (("\\-", "-"), ("\\(aq", "'"), ("\\(bu", "*"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\&", ""), ("\\e", "\\"))
+_ESCAPES = (
+    ("\\-", "-"),
+    ("\\(aq", "'"),
+    ("\\(bu", "*"),
+    ("\\(lq", '"'),
+    ("\\(rq", '"'),
+    ("\\(ha", "^"),
+    ("\\(ti", "~"),
+    ("\\&", ""),
+    ("\\e", "\\"),
+)
 _FONT = re.compile(r"\\f[BIRP]")
 _ARGUMENT = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\([157]\))?")
@@ -40,16 +51,31 @@ class _Line(NamedTuple):
 
 def read_page(topic: str) -> Page:
     """Return the page of ``topic``: ``fork``, ``layerfs-fork``, ``scripting`` or ``layerfs-scripting(7)``."""
+    topic = _command_of(topic)
     name = topic.partition("(")[0]
     if _TOPIC.fullmatch(topic):
         for candidate in (name, f"layerfs-{name}"):
             for directory in _directories():
                 for section in SECTIONS:
-                    for path in (f"{directory}/man{section}/{candidate}.{section}", f"{directory}/{candidate}.{section}"):
+                    for path in (
+                        f"{directory}/man{section}/{candidate}.{section}",
+                        f"{directory}/{candidate}.{section}",
+                    ):
                         if candidate.startswith("layerfs") and os.path.isfile(path):
                             with open(path, encoding="utf-8") as stream:
                                 return Page(f"{candidate}({section})", stream.read())
-    raise NotFound(f"no manual page about {quote(topic)}", "'layerfs help' shows layerfs(1), which lists the pages")
+    raise NotFound(
+        f"no manual page about {quote(topic)}", "'layerfs help' shows layerfs(1), which lists the pages"
+    )
+
+
+def _command_of(topic: str) -> str:
+    """Return the first word of a command of two words (``workspace list``, ``workspace-list``), which has the page."""
+    words = topic.removeprefix("layerfs-").replace(" ", "-")
+    for row in COMMANDS:
+        if " " in row.name and row.name.replace(" ", "-") == words:
+            return row.name.partition(" ")[0]
+    return topic
 
 
 def _directories() -> Iterator[str]:
@@ -62,7 +88,7 @@ def parse(source: str) -> list[_Line]:
     """Split a page into its requests; comment lines are dropped."""
     lines = []
     for line in source.splitlines():
-        if line.startswith((".\\\"", "'\\\"")):
+        if line.startswith(('.\\"', "'\\\"")):
             continue
         if line.startswith("."):
             macro, _, rest = line[1:].partition(" ")
@@ -165,7 +191,9 @@ def _inline(line: _Line) -> str:
 
 
 def _arguments(text: str) -> list[str]:
-    return [quoted.replace('""', '"') if quoted or not bare else bare for quoted, bare in _ARGUMENT.findall(text)]
+    return [
+        quoted.replace('""', '"') if quoted or not bare else bare for quoted, bare in _ARGUMENT.findall(text)
+    ]
 
 
 def _plain(text: str) -> str:

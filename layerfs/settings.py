@@ -26,6 +26,7 @@ class Setting(NamedTuple):
     name: str
     default: Value
     meaning: str
+    choices: tuple[str, ...] = ()
 
 
 SETTINGS = (
@@ -38,9 +39,16 @@ SETTINGS = (
         False,
         "mounted workspaces skip syncing to disk (a crash of the machine loses them)",
     ),
-    Setting("workspace.engine", "auto", "engine of new workspaces: auto, overlay or copy"),
+    Setting(
+        "workspace.engine",
+        "auto",
+        "engine of new workspaces: auto, overlay or copy",
+        ("auto", "overlay", "copy"),
+    ),
     Setting("cache.max-size", 0, "bytes the layer cache may take before unused layers go; 0 means no bound"),
-    Setting("gc.reflog-expire", 90, "days for which 'gc' keeps lines of the reflog, and what only they reach"),
+    Setting(
+        "gc.reflog-expire", 90, "days for which 'gc' keeps lines of the reflog, and what only they reach"
+    ),
     Setting("gc.dropped-expire", 14, "days for which 'gc' keeps what only a deleted branch or tag reached"),
     Setting("lane.timeout", 60, "seconds to wait for other writers of the store"),
 )
@@ -71,6 +79,8 @@ def parse_value(setting: Setting, texts: list[str]) -> Value:
         if not text.isdecimal() or len(text) > 18:
             raise UsageError(f"{quote(setting.name)} is a number, not {quote(text)}")
         return int(text)
+    if setting.choices and text not in setting.choices:
+        raise UsageError(f"{quote(setting.name)} is one of {', '.join(setting.choices)}, not {quote(text)}")
     return text
 
 
@@ -145,7 +155,9 @@ def _checked(name: str, value: Any) -> Value:
     raise UsageError(f"the setting {quote(name)} has a value of the wrong type")
 
 
-def retention(settings: Settings, now_ns: int, reflog_days: int | None, dropped_days: int | None) -> Retention:
+def retention(
+    settings: Settings, now_ns: int, reflog_days: int | None, dropped_days: int | None
+) -> Retention:
     """Return how long the reflog is kept: as the settings say, or as a command line overrides them."""
     from layerfs.pointers import Retention
 

@@ -38,7 +38,7 @@ def command(
     in.
     """
     found = inv.find_workspace()
-    target = into or (found.branch if found is not None else "")
+    target = into if into is not None else (found.branch if found is not None else "")
     if not target:
         raise UsageError("merge into which branch?", "name it with --into BRANCH")
     request = CombineRequest(

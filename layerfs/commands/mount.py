@@ -34,7 +34,7 @@ def command(
         str | None, typer.Argument(metavar="DIR", help="Where: a new or an empty directory.")
     ] = None,
     engine: Annotated[
-        EngineChoice | None, typer.Option("--engine", metavar="ENGINE", help="One of auto, overlay and copy.")
+        EngineChoice | None, typer.Option("--engine", metavar="ENGINE", help="How to attach it.")
     ] = None,
 ) -> Reply:
     """Attach a state as a private, writable directory.

@@ -31,7 +31,7 @@ def command(
     ] = None,
     mode: Annotated[
         Mode,
-        typer.Option("--mode", metavar="MODE", help="One of merge, overwrite and ff."),
+        typer.Option("--mode", metavar="MODE", help="How the branch becomes a layer."),
     ] = Mode.MERGE,
     expect: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def command(
     this covers is reported and recorded. With --mode ff publishing is refused (13) if main moved.
     """
     found = inv.find_workspace()
-    name = branch or (found.branch if found is not None else "")
+    name = branch if branch is not None else (found.branch if found is not None else "")
     if not name:
         raise UsageError("publish which branch?", "name it: 'layerfs publish BRANCH'")
     request = PublishRequest(

@@ -16,11 +16,13 @@ from layerfs.present.runs import present_run
 from layerfs.revision import resolve
 from layerfs.workspace.runs import RunRequest, run_command
 
+STDERR = 2
+
 
 def command(
     inv: Invocation,
     words: Annotated[
-        list[str], typer.Argument(metavar="[REV] -- CMD...", help="The state to run in, and the command.")
+        list[str], typer.Argument(metavar="REV -- CMD", help="The state to run in, and the command.")
     ],
     commit: Annotated[bool, typer.Option("--commit", help="Commit what the command changed.")] = False,
     branch: Annotated[
@@ -48,6 +50,8 @@ def command(
     Only the command and what it starts see the workspace; the directory itself stays as it is. Absolute paths in
     virtualenvs, build caches and editors lead into the workspace. The command starts in the same sub-directory, with
     its terminal and signals, and its exit code is the exit code.
+
+    With --json the document is all there is on standard output; what the command writes goes to standard error.
 
     Unchanged, the workspace is removed afterwards. With --commit its state is committed, also when the command failed.
     Changed otherwise it is kept, and its name is printed; --discard drops it.
@@ -80,6 +84,7 @@ def command(
                 timeout,
                 tuple(os.fsencode(path).strip(b"/") for path in through or ()),
                 elsewhere,
+                STDERR if inv.as_json else None,
             ),
             progress,
         )

@@ -45,6 +45,10 @@ def command(
         raise UsageError("--discard and --commit exclude each other")
     author = author_now(inv.context)
     request = CommitRequest(author, check_message(message), provenance_from(inv.context)) if commit else None
+    inv.stand_near(workspace)
     record = name_workspace(inv, workspace)
+    inv.step_out()
     with inv.progress() as progress:
-        return present_detached(detach(inv.store, record, DetachRequest(author, discard, request, force), progress))
+        return present_detached(
+            detach(inv.store, record, DetachRequest(author, discard, request, force), progress)
+        )

@@ -37,7 +37,7 @@ def command(
     refuse_stale(inv.store, record)
     if abort:
         return present_advance(abort_merge(inv.store, record, author_now(inv.context)), "restored")
-    name = revision or record.branch or "main"
+    name = revision if revision is not None else record.branch or "main"
     target = resolve(inv.store, name, inv.at).commit
     bring_in = update_marked if mark else update_workspace
     return present_advance(bring_in(inv.store, record, target, name, author_now(inv.context)), "updated")

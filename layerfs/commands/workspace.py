@@ -30,6 +30,7 @@ def command_list(inv: Invocation) -> Reply:
 
 def command_show(inv: Invocation, workspace: Name = None) -> Reply:
     """Show all that is known of one workspace."""
+    inv.stand_near(workspace)
     return present_workspace(describe_workspace(inv.store, name_workspace(inv, workspace)))
 
 
@@ -39,5 +40,7 @@ def command_remove(
     discard: Annotated[bool, typer.Option("--discard", help="Drop uncommitted changes.")] = False,
 ) -> Reply:
     """Forget a workspace, attached or not; uncommitted changes need --discard."""
+    inv.stand_near(workspace)
     record = name_workspace(inv, workspace)
+    inv.step_out()
     return present_detached(detach(inv.store, record, DetachRequest(author_now(inv.context), discard)))

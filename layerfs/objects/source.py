@@ -6,7 +6,8 @@ life. Keep them small: this is where another back end would be attached.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 from layerfs.ids import ObjectId
 from layerfs.objects.kinds import Kind
@@ -17,6 +18,14 @@ class ObjectSource(Protocol):
 
     def read(self, oid: ObjectId, kind: Kind) -> bytes:
         """Return the verified payload; raise MissingObject, or StoreDamaged when bytes or kind do not verify."""
+
+
+@runtime_checkable
+class BulkSource(Protocol):
+    """A source that knows in which order many objects are read most cheaply."""
+
+    def read_many(self, oids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, Kind, bytes]]:
+        """Yield each object once, verified, in that order."""
 
 
 class ObjectSink(Protocol):

@@ -17,7 +17,7 @@ def conflict_lines(conflicts: Iterable[Conflict]) -> Iterable[bytes]:
     for conflict in conflicts:
         line = b"conflict (" + str(conflict.kind).encode() + b"): " + show_path(conflict.path or b".")
         if conflict.hunks:
-            line += b" at " + b", ".join(b"%d" % (hunk.ours_start + 1) for hunk in conflict.hunks)
+            line += b" at line " + b", ".join(b"%d" % (hunk.ours_start + 1) for hunk in conflict.hunks)
         if conflict.detail:
             line += b" - " + conflict.detail.encode("utf-8", "surrogateescape")
         yield line + b"\n"
@@ -31,7 +31,8 @@ def conflict_data(conflicts: Iterable[Conflict]) -> list[Mapping[str, Any]]:
 def conflict_errors(conflicts: Sequence[Conflict]) -> tuple[Mapping[str, Any], ...]:
     """Return the one error that says the answer is no."""
     first = conflicts[0]
-    message = f"{len(conflicts)} conflicts, the first at {quote(first.path)} ({first.kind})"
+    count = f"{len(conflicts)} conflicts" if len(conflicts) > 1 else "a conflict"
+    message = f"{count}, the first at {quote(first.path)} ({first.kind})"
     return ({"code": Conflicted.slug, "message": message, "hint": ""},)
 
 

@@ -6,6 +6,7 @@ message; then what layerfs knows besides: which agent, session and tool, which c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -52,7 +53,9 @@ def present_rev_list(commits: Iterator[LoggedCommit], count: bool) -> Reply:
     )
 
 
-def present_log(commits: Iterable[LoggedCommit], names: Names, style: str, paths: Sequence[bytes] = ()) -> Reply:
+def present_log(
+    commits: Iterable[LoggedCommit], names: Names, style: str, paths: Sequence[bytes] = ()
+) -> Reply:
     """Answer ``log`` in one of its styles: ``full``, ``oneline`` or ``calls``; say so when no commit has the paths."""
     rows = iter(commits)
     notes: tuple[str, ...] = ()
@@ -64,7 +67,11 @@ def present_log(commits: Iterable[LoggedCommit], names: Names, style: str, paths
         notes=notes,
         data={
             "commits": (
-                {"commit": to_hex(logged.oid), "names": list(names.get(logged.oid, ())), **commit_data(logged.commit)}
+                {
+                    "commit": to_hex(logged.oid),
+                    "names": list(names.get(logged.oid, ())),
+                    **commit_data(logged.commit),
+                }
                 for logged in rows
             )
         },
@@ -103,7 +110,7 @@ def commit_header(oid: CommitId, commit: Commit, names: Names) -> bytes:
     lines += provenance_lines(commit)
     lines.append(b"")
     message = encode_text(commit.message).rstrip(b"\n") or b"(no message)"
-    lines += [b"    " + line if line else b"" for line in message.split(b"\n")]
+    lines += [b"    " + show_line(os.fsdecode(line)) if line else b"" for line in message.split(b"\n")]
     return b"".join(line + b"\n" for line in lines)
 
 

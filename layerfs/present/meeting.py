@@ -28,6 +28,9 @@ def present_merge(done: Combined) -> Reply:
     notes = note_lines(done.notes)
     if done.outcome is Outcome.CONFLICT:
         text = [*conflict_lines(done.conflicts), f"nothing was merged into {done.branch}\n".encode()]
+        notes += (
+            f"hint: in a workspace on {done.branch}, 'layerfs update REV --mark' lets you decide it in the files",
+        )
         return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
     assert done.commit is not None
     if done.outcome is Outcome.UP_TO_DATE:
@@ -57,6 +60,9 @@ def present_publish(done: Published) -> Reply:
             *conflict_lines(done.conflicts),
             f"nothing was published; main stays at L{done.before}\n".encode(),
         ]
+        notes += (
+            f"hint: in a workspace on {done.branch}, 'layerfs update main --mark' lets you decide it in the files",
+        )
         return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
     if done.layer is None:
         return Reply(data, f"main has all of {done.branch} already\n".encode(), "up-to-date", notes=notes)

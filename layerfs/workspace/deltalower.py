@@ -61,9 +61,7 @@ def write_base(
     """Materialise a whole tree inside an open, empty directory."""
     refuse_marks(b".", root, flavour)
     writer = make_writer(source, directory, flavour, progress)
-    writer.strip_xattrs(directory)
-    writer.create_tree(directory, root, b"")
-    writer.set_attributes(directory, root, b"")
+    writer.create_all(directory, root)
     return writer.restored
 
 

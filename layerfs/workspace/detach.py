@@ -20,6 +20,7 @@ from layerfs.errors import Dirty, NotFound, Refused, quote
 from layerfs.history import CommitReader
 from layerfs.layout import POINTER
 from layerfs.objects.environment import diff_trees
+from layerfs.objects.scratch import ScratchObjects
 from layerfs.objects.trees import build_tree
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
@@ -114,11 +115,11 @@ def refuse_dirty(store: Store, record: WorkspaceRecord, progress: Progress = SIL
 
 def uncommitted(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> tuple[int, bytes]:
     """Return how many paths differ from the last commit, and the first of them."""
+    scratch = ScratchObjects(store.objects)
     try:
-        with store.batch() as batch:
-            snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
-            last = CommitReader(store.objects).root(record.last)
-            changes = changes_between(batch, last, snapshot.root)
+        snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
+        last = CommitReader(store.objects).root(record.last)
+        changes = changes_between(scratch, last, snapshot.root)
     except NotFound:
         return 0, b""
     return (len(changes), changes[0].path) if changes else (0, b"")
@@ -159,12 +160,12 @@ def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress
 
     If it is exactly the last commit's difference it becomes a cached layer, and whoever goes on from there pays nothing.
     """
+    scratch = ScratchObjects(store.objects)
     try:
-        with store.batch() as batch:
-            snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
-            last = CommitReader(store.objects).root(record.last)
-            if has_changes(batch, last, snapshot.root):
-                return False
+        snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
+        last = CommitReader(store.objects).root(record.last)
+        if has_changes(scratch, last, snapshot.root):
+            return False
     except NotFound:
         return True
     if snapshot.root == last:

@@ -77,6 +77,8 @@ class RunRequest(NamedTuple):
     timeout: float | None = None
     pass_through: tuple[bytes, ...] = ()
     elsewhere: bool = False
+    stdout: int | None = None
+    """Where the command's standard output goes, if not to the caller's own."""
 
 
 class Ran(NamedTuple):
@@ -105,7 +107,7 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
     lock = os.path.join(workspace_directory(store, record.name), LOCK)
     place = _place(store, record, source, request, notes)
     env = run_environment(request.env, store.path, record.name)
-    command = Command(tuple(request.argv), env, request.directory, lock)
+    command = Command(tuple(request.argv), env, request.directory, lock, request.stdout)
     began = time.monotonic_ns()
     try:
         running = start(place, command)

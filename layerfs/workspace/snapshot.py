@@ -157,13 +157,13 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
 def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
     parent, name = split(entry.path)
     with OpenDirectory(upper, parent) as directory:
-        content = _read_steady(directory, name, objects, allow_torn, entry.path)
+        content = _read_steady(directory, name, objects, allow_torn, entry)
     info = content.info
     return Content(content.ref, content.size, info.st_mtime_ns, info.st_ctime_ns)
 
 
 def _read_steady(
-    directory: int, name: bytes, objects: ObjectStore, allow_torn: bool, path: bytes
+    directory: int, name: bytes, objects: ObjectStore, allow_torn: bool, entry: UpperEntry
 ) -> FileContent:
     import time
 
@@ -171,13 +171,13 @@ def _read_steady(
         if attempt:
             time.sleep(TORN_PAUSE_SECONDS * attempt)
         try:
-            content = read_file(directory, name, objects)
+            content = read_file(directory, name, objects, earlier=entry.old)
         except NotFound:
-            raise TornRead(f"{quote(path)} vanished while the workspace was read", "try again") from None
+            raise TornRead(f"{quote(entry.path)} vanished while the workspace was read", "try again") from None
         if content.stable or (allow_torn and attempt == TORN_RETRIES - 1):
             return content
     raise TornRead(
-        f"{quote(path)} keeps changing while it is read",
+        f"{quote(entry.path)} keeps changing while it is read",
         "stop what writes to it, or pass --allow-torn to record it as it was read",
     )
 

@@ -10,6 +10,7 @@ from layerfs.history import CommitReader, walk_commits
 from layerfs.ids import CommitId
 from layerfs.merge.mergebase import is_ancestor
 from layerfs.objects.environment import Change
+from layerfs.objects.scratch import ScratchObjects
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace.attach import is_alive
@@ -34,13 +35,13 @@ class WorkspaceStatus(NamedTuple):
 
 def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILENT) -> WorkspaceStatus:
     """Look at the workspace as it is now; nothing is stored but caches."""
-    with store.batch() as batch:
-        snapshot = take_snapshot(store, batch, record, allow_torn=True, progress=progress)
-        reader = CommitReader(store.objects)
-        last = reader.root(record.last)
-        changes = tuple(changes_between(batch, last, snapshot.root))
-        if snapshot.root == last:
-            snapshot.keep()
+    scratch = ScratchObjects(store.objects)
+    snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
+    reader = CommitReader(store.objects)
+    last = reader.root(record.last)
+    changes = tuple(changes_between(scratch, last, snapshot.root))
+    if snapshot.root == last:
+        snapshot.keep()
     head = store.refs.head(record.branch) if record.branch else None
     return WorkspaceStatus(
         record,
