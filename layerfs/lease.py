@@ -1,19 +1,19 @@
 """Leases: how writers and a collection go on beside each other without either waiting in the lane.
 
-A batch does not store an object that the store has already. A collection that drops this very object meanwhile would leave
-the batch's commit dangling. So each batch holds a *lease*, a shared kernel lock, from before it asks for the first object
-until it is committed or dropped, and a collection goes in this order:
+A batch does not store an object that the store has already. A collection that drops this very object meanwhile would
+leave the batch's commit dangling. So each batch holds a *lease*, a shared kernel lock, from before it asks for the first
+object until it is committed or dropped, and a collection goes in this order:
 
 1. nobody is left who was warned by an earlier collection (wait for the lock of the warned);
-2. write the file ``condemned``: the packs that are going to be dropped. Batches begun from now on read it, count what lies
-   only in these packs as absent, and hold the lock of the *warned*;
-3. wait, bounded, for the lock of the *unwarned*: every batch begun before is committed, so what it relied on is reachable,
-   or is gone;
+2. write the file ``condemned``: the packs that are going to be dropped. Batches begun from now on read it, count what
+   lies only in these packs as absent, and hold the lock of the *warned*;
+3. wait, bounded, for the lock of the *unwarned*: every batch begun before is committed, so what it relied on is
+   reachable, or is gone;
 4. mark what is reachable now, copy it, swap packs in the lane, and remove ``condemned``.
 
-A batch looks at ``condemned`` again once it holds its lock, so none slips between 2 and 3. Everything is held by the kernel
-for live processes; a file ``condemned`` left by a dead collection makes batches store some objects twice and nothing
-worse. No clock is involved.
+A batch looks at ``condemned`` again once it holds its lock, so none slips between 2 and 3. Everything is held by the
+kernel for live processes; a file ``condemned`` left by a dead collection makes batches store some objects twice and
+nothing worse. No clock is involved.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def command(
     Lines of the reflog are kept for gc.reflog-expire days, those of deleted branches and tags for gc.dropped-expire days;
     so long what they reach can be had back. With --dropped-expire 0 the room of deleted branches comes back at once.
 
-    Others may read and write meanwhile, and it may be interrupted or killed at any moment. A dry run does not look at what
-    was committed since the last pack was sealed.
+    Others may read and write meanwhile, and it may be interrupted or killed at any moment. A dry run does not look at
+    what was committed since the last pack was sealed.
     """
     kept = retention(Settings(inv.store.path), inv.context.clock(), reflog_expire, dropped_expire)
     with inv.progress() as progress:

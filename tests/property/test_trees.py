@@ -62,7 +62,8 @@ def test_large_directory_edits_touch_few_nodes() -> None:
         assert find_entry(objects, edited, name) == file_entry(1)
         reads = objects.reads
         expected = dict(items).get(name)
-        assert list(diff_names(objects, tree, edited)) == ([] if expected == file_entry(1) else [(name, expected, file_entry(1))])
+        differing = [] if expected == file_entry(1) else [(name, expected, file_entry(1))]
+        assert list(diff_names(objects, tree, edited)) == differing
         assert objects.reads - reads <= 40
 
 
@@ -88,7 +89,8 @@ def test_environments_against_a_dictionary(edits: list[tuple[bytes, Entry | None
             if any(other.startswith(path + b"/") or path.startswith(other + b"/") for other in changes):
                 continue
             parents = [path[:at] for at in range(len(path)) if path[at : at + 1] == b"/"]
-            if entry is not None and any(parent in model and model[parent].kind is not EntryKind.DIR for parent in parents):
+            blocked = any(parent in model and model[parent].kind is not EntryKind.DIR for parent in parents)
+            if entry is not None and blocked:
                 continue
             changes[path] = entry
             for known in [known for known in model if known == path or known.startswith(path + b"/")]:
@@ -101,7 +103,10 @@ def test_environments_against_a_dictionary(edits: list[tuple[bytes, Entry | None
                     model[parent] = directory
             model[path] = entry
         root = edit_paths(objects, root, changes)
-        found = {path: entry._replace(ref=b"") if entry.kind is EntryKind.DIR else entry for path, entry in walk(objects, root)}
+        found = {
+            path: entry._replace(ref=b"") if entry.kind is EntryKind.DIR else entry
+            for path, entry in walk(objects, root)
+        }
         del found[b""]
         assert found == model
         for path, entry in model.items():
