@@ -6,7 +6,6 @@ time; removing it, and writing out what is dirty, is not timed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from functools import partial
@@ -33,7 +32,7 @@ def main() -> None:
 
         def clean() -> None:
             shutil.rmtree(target, ignore_errors=True)
-            os.sync()
+            peers.settle(place)
 
         chosen = [peers.layerfs(found.path, place)]
         if "restic" not in missing:

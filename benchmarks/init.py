@@ -8,7 +8,6 @@ tree as it was captured.
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ class Measured:
     def prepare(self) -> None:
         """Start an empty store and let the disk come to rest."""
         self.peer.fresh()
-        os.sync()
+        peers.settle(self.peer.store)
 
     def capture(self) -> None:
         """Capture; the timed part."""

@@ -46,6 +46,11 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | Non
     return Finished(usage.ru_maxrss * 1024, output)
 
 
+def settle(place: Path) -> None:
+    """Write out what is dirty on the disk of ``place``, so that one contender does not pay for what another wrote."""
+    run("sync", "-f", place)
+
+
 def disk_bytes(path: Path) -> int:
     """Return what a directory takes on disk, in whole blocks."""
     total = 0

@@ -127,7 +127,7 @@ def compared(sides: dict[str, Path], job: Job, rounds: int) -> Result:
         def clean() -> None:
             if job.leaves:
                 remove(top / job.leaves)
-            os.sync()
+            peers.settle(top)
 
         return Contender(name, partial(job.run, top), clean=clean)
 
