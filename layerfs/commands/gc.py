@@ -30,8 +30,9 @@ def command(
 ) -> Reply:
     """Give back the room of what no branch, tag, layer, workspace or line of the reflog reaches any more.
 
-    Lines of the reflog are kept for gc.reflog-expire days, those of deleted branches and tags for gc.dropped-expire days;
-    so long what they reach can be had back. With --dropped-expire 0 the room of deleted branches comes back at once.
+    Lines of the reflog are kept for gc.reflog-expire days, those of deleted branches and tags for gc.dropped-expire
+    days; so long what they reach can be had back. With --dropped-expire 0 the room of deleted branches comes back at
+    once.
 
     Others may read and write meanwhile, and it may be interrupted or killed at any moment. A dry run does not look at
     what was committed since the last pack was sealed.

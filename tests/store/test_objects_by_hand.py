@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from storekit import assert_clean, make_store
+from storekit import assert_clean, make_store, open_store
 
 from layerfs.authorship import Author
-from layerfs.errors import LayerfsError, NotFound, StoreDamaged, UsageError
+from layerfs.errors import LayerfsError, NotFound, UsageError
 from layerfs.hashing import NoSink, cut_content, hash_content, hash_object, iter_file
 from layerfs.ids import CommitId, ObjectId, to_hex
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
@@ -223,7 +223,7 @@ def test_a_lost_database_and_damaged_indexes_are_made_anew(tmp_path: Path, tree:
     assert len(repair_store(os.fsencode(path), lambda: 0)) == 1
 
 
-def test_a_damaged_pack_gets_no_index(tmp_path: Path, tree: Path) -> None:
+def test_a_damaged_pack_is_set_aside_and_what_is_whole_is_saved(tmp_path: Path, tree: Path) -> None:
     path = tmp_path / "store"
     for number in range(2_100):
         (tree / "sub" / f"n{number}").write_bytes(b"%d" % number)
@@ -234,5 +234,7 @@ def test_a_damaged_pack_gets_no_index(tmp_path: Path, tree: Path) -> None:
     whole = pack.read_bytes()
     pack.write_bytes(whole[:200] + b"????" + whole[204:])
     (path / "packs" / f"{bulk}.idx").unlink()
-    with pytest.raises(StoreDamaged, match="cannot be made anew"):
-        repair_store(os.fsencode(path), lambda: 0)
+    assert any("in quarantine" in line for line in repair_store(os.fsencode(path), lambda: 0))
+    assert (path / "quarantine" / f"{bulk}.pack").exists() and not pack.exists()
+    with open_store(path) as store:
+        assert not [problem for problem in verify_store(store).problems if problem.pack is not None]

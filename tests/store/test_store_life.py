@@ -26,6 +26,7 @@ from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet, WorkspaceDrop, WorkspacePut
 from layerfs.objects.packs import file_number
+from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record
 
 
 def test_what_is_written_comes_back_in_another_process_view(tmp_path: Path) -> None:
@@ -180,24 +181,28 @@ def test_layers_and_workspaces(tmp_path: Path) -> None:
     with make_store(tmp_path / "s") as store:
         assert store.refs.main_layer() is None
         commit = write_file(store, "a", b"x", b"one")
+        records = {
+            name: encode_record(WorkspaceRecord(name, "a", Engine.SOURCE, b"/src", commit, commit, 0))
+            for name in ("w1", "w2")
+        }
         previous = None
         for number in (1, 2):
             with store.batch() as batch, store.lane() as lane:
                 layer = put_layer(batch, Layer(number, commit, previous, "init", 0, "t", ""))
                 with pytest.raises(ExpectationFailed):
                     lane.apply(None, [LayerAdd(number + 1, layer, commit)])
-                lane.apply(batch, [LayerAdd(number, layer, commit), WorkspacePut(f"w{number}", b"record")])
+                lane.apply(batch, [LayerAdd(number, layer, commit), WorkspacePut(f"w{number}", records[f"w{number}"])])
             previous = layer
             top = store.refs.main_layer()
             assert top is not None
             assert (top.number, top.layer, top.commit) == (number, layer, commit)
         with store.lane() as lane:
             lane.apply(None, [WorkspaceDrop("w1")])
-        assert store.refs.workspaces() == [("w2", b"record")]
+        assert store.refs.workspaces() == [("w2", records["w2"])]
         assert store.refs.get("refs/main") == commit
         assert_clean(store)
         assert store.rebuild_database() == 4
-        assert store.refs.workspaces() == [("w2", b"record")]
+        assert store.refs.workspaces() == [("w2", records["w2"])]
         assert [layer.number for layer in store.refs.layers()] == [2, 1]
         assert_clean(store)
 
