@@ -23,6 +23,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.revision import Revision
 from layerfs.store import Store
 from layerfs.workspace import overlay
+from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import claim_name, hold, runs
 from layerfs.workspace.copies import copy_out, foreign_notes
 from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
@@ -121,6 +122,7 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
         if made and stack is not None:
             os.rmdir(path)
         raise
+    keep_bound(store, request.author.time_ns)
     return Attached(record, False, (*notes, *reference_notes(store, record)), problems)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from layerfs.atomicfile import lock_file
 from layerfs.metadb import CachedLayer
+from layerfs.settings import Settings
 from layerfs.store import Store
 from layerfs.workspace.layercache import CACHE, layer_path, tree_size
 from layerfs.workspace.places import remove_tree
@@ -49,6 +50,13 @@ def evict(store: Store, most_bytes: int, now_ns: int, dry_run: bool = False) -> 
         freed += row.disk_bytes
         layers += 1
     return Evicted(layers, 0, freed)
+
+
+def keep_bound(store: Store, now_ns: int) -> None:
+    """Bring the cache down to ``cache.max-size`` if the user has set one; whoever made a layer calls this."""
+    bound = Settings(store.path).get("cache.max-size")
+    if isinstance(bound, int) and bound > 0:
+        evict(store, bound, now_ns)
 
 
 def _may_go(row: CachedLayer, rows: list[CachedLayer], used: Container[str], now_ns: int) -> bool:

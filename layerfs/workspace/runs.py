@@ -34,6 +34,7 @@ from layerfs.workspace.attach import (
     put_record,
     workspace_name,
 )
+from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import claim_name
 from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
@@ -360,4 +361,5 @@ def _settle(
     if record.engine is Engine.OVERLAY and not request.discard:
         settle_upper(store, record, request.author)
     drop_record(store, record, request.author)
+    keep_bound(store, request.author.time_ns)
     return Ran(code, name, changed, committed, False, tuple(notes))
