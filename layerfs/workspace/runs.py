@@ -35,7 +35,7 @@ from layerfs.workspace.attach import (
     workspace_name,
 )
 from layerfs.workspace.cacheupkeep import keep_bound
-from layerfs.workspace.claims import claim_name
+from layerfs.workspace.claims import claim_name, hold
 from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
@@ -101,7 +101,8 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
     notes: list[str] = []
     _check_commit(store, request)
     if request.inside is not None:
-        record = _reopen(store, request, progress)
+        with hold(store, read_workspace(store.refs, request.inside).name):
+            record = _reopen(store, request, progress)
     else:
         assert request.revision is not None
         record = _open(store, request, request.revision, progress, notes)
