@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,11 +27,14 @@ def fill(top: Path, count: int) -> None:
 
 
 def list_all(top: Path) -> tuple[int, float]:
-    began = time.monotonic()
+    """Return how many names a directory has, each once, and the seconds of CPU that listing it took."""
+    before = os.times()
     listed = subprocess.run(["ls", "-f", top], stdout=subprocess.PIPE, check=True).stdout.splitlines()
+    after = os.times()
     names = set(listed) - {b".", b".."}
     assert len(names) == len(listed) - 2, "no name twice"
-    return len(names), time.monotonic() - began
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return len(names), spent
 
 
 def check_many_names(project: Project, count: int) -> None:
@@ -65,7 +68,8 @@ def test_a_directory_of_many_names(project: Project) -> None:
 
 
 @pytest.mark.full
-def test_a_directory_of_a_million_names(project: Project) -> None:
+def test_a_directory_of_a_million_names(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "run", functools.partial(project.run, timeout=1800))
     check_many_names(project, 1_000_000)
 
 
