@@ -84,6 +84,7 @@ class Stranger:
             "PATH": os.defpath,
             "HOME": str(self.home),
             "PYTHONPATH": f"{self.top}/repo:{self.top}/site",
+            "LD_LIBRARY_PATH": f"{self.top}/python/lib",
             "PYTHONSAFEPATH": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "LC_ALL": "C.UTF-8",

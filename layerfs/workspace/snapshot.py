@@ -65,7 +65,8 @@ def take_snapshot(
 
     Raises NotFound when the workspace's directory is gone and TornRead when a file will not hold still.
     """
-    clear_remains(store, record)
+    if record.name:
+        clear_remains(store, record)
     if record.engine is Engine.OVERLAY:
         return _overlay(store, objects, record, allow_torn)
     return _directory(store, objects, record, allow_torn, progress)
