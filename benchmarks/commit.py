@@ -24,6 +24,7 @@ from benchmarks.environment import need, scratch
 from benchmarks.harness import Contender, Result
 from benchmarks.synthetic import (
     BRANCH,
+    PER_DIRECTORY,
     Made,
     author,
     content_of,
@@ -47,6 +48,7 @@ from layerfs.workspace.records import find_workspace
 from layerfs.workspace.status import read_status
 
 CHANGED = 10
+DIRECTORIES = 5
 MERGED = 100
 GOAL_COMMIT = 0.1
 GOAL_PROCESS = 0.6
@@ -56,17 +58,16 @@ GOAL_LOG = 0.3
 
 
 class Changer:
-    """Changes ten files of a directory, others and otherwise each time."""
+    """Changes ten files, others each time: the same ones in a small tree and in a large one."""
 
-    def __init__(self, top: Path, files: int) -> None:
+    def __init__(self, top: Path) -> None:
         self.top = bytes(top)
-        self.files = files
         self.turns = count(1)
 
     def __call__(self) -> None:
         turn = next(self.turns)
         for step in range(CHANGED):
-            number = (turn * 977 + step * 1009) % self.files
+            number = step % DIRECTORIES * PER_DIRECTORY + (turn + step // DIRECTORIES) % PER_DIRECTORY
             with open(os.path.join(self.top, path_of(number)), "r+b") as file:
                 file.write(content_of(number, turn))
 
@@ -130,9 +131,9 @@ def commits(small: Attached, large: Attached, place: Path, rounds: int) -> list[
     home = place / "home"
     command = partial(peers.layerfs_command, home, "commit", "-m", "ten files", cwd=large.path)
     contenders = [
-        Contender(f"commit, {small.made.files:,} files", small.commit, Changer(small.path, small.made.files)),
-        Contender(f"commit, {large.made.files:,} files", large.commit, Changer(large.path, large.made.files)),
-        Contender("layerfs commit", command, Changer(large.path, large.made.files)),
+        Contender(f"commit, {small.made.files:,} files", small.commit, Changer(small.path)),
+        Contender(f"commit, {large.made.files:,} files", large.commit, Changer(large.path)),
+        Contender("layerfs commit", command, Changer(large.path)),
     ]
     if not need("git"):
         tree, env = plain_copy(place, large.made.files)
@@ -141,7 +142,7 @@ def commits(small: Attached, large: Attached, place: Path, rounds: int) -> list[
             peers.run("git", "add", "-A", env=env, cwd=tree)
             peers.run("git", "commit", "-q", "-m", "ten files", env=env, cwd=tree)
 
-        contenders.append(Contender("git add -A, commit", with_git, Changer(tree, large.made.files)))
+        contenders.append(Contender("git add -A, commit", with_git, Changer(tree)))
     timings = harness.run_interleaved(contenders, rounds)
     few, many, process = (timings[each.name] for each in contenders[:3])
     results = [harness.compare(f"commit of 10 files: {many.name} against fewer", many, few)]
@@ -158,7 +159,7 @@ def commits(small: Attached, large: Attached, place: Path, rounds: int) -> list[
 def statuses(small: Attached, large: Attached, rounds: int) -> list[Result]:
     """Status with ten changed files, in a small and in a large tree."""
     for each in (small, large):
-        Changer(each.path, each.made.files)()
+        Changer(each.path)()
     names = [f"status, {each.made.files:,} files" for each in (small, large)]
     timings = harness.run_interleaved(
         [Contender(name, each.status) for name, each in zip(names, (small, large), strict=True)], rounds
