@@ -90,11 +90,16 @@ def main() -> None:
             harness.compare(f"cut points, {name}", timings["layerfs kernel"], package, GOAL),
             harness.compare(f"pieces with holes, {name}", timings["split_content"], package),
             harness.compare(f"two threads, {name}", timings["layerfs kernel ×2"], timings["layerfs kernel"]),
-            harness.compare(f"two threads, {name}", timings["layerfs kernel ×2"], timings["fastcdc ×2"], GOAL),
+            harness.compare(
+                f"two threads, {name}", timings["layerfs kernel ×2"], timings["fastcdc ×2"], GOAL
+            ),
         ]
     harness.report("chunker", results, options.json, gigabytes_per_second=speeds, size=size.size << 20)
     for name, each in speeds.items():
-        print(f"\n{name}: " + ", ".join(f"{who} {speed:.2f} GB/s" for who, speed in each.items() if "×" not in who))
+        print(
+            f"\n{name}: "
+            + ", ".join(f"{who} {speed:.2f} GB/s" for who, speed in each.items() if "×" not in who)
+        )
 
 
 if __name__ == "__main__":
