@@ -203,4 +203,4 @@ def run_model(begin: Callable[[], Path], end: Callable[[Path], None], examples: 
 def main(top: str) -> None:
     """Run the machine in directories prepared before; there must be more than it needs."""
     prepared = sorted(Path(top).glob("m*"))
-    run_model(prepared.pop, lambda place: None, max(1, len(prepared) // 4))
+    run_model(prepared.pop, lambda place: None, max(1, len(prepared) // 16))

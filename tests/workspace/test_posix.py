@@ -134,7 +134,7 @@ def test_files_against_a_model(top: Path, engine: str, pytestconfig: pytest.Conf
 
 @pytest.mark.usefixtures("need_user_namespace")
 def test_files_of_a_run_without_root_against_a_model(stranger: Stranger, pytestconfig: pytest.Config) -> None:
-    count = 1200 if pytestconfig.getoption("--full") else 100
+    count = 2400 if pytestconfig.getoption("--full") else 400
     start = f"import sys; sys.path[:0] = ['{stranger.top}/repo/tests']; import posix_model; from pathlib import Path\n"
     make = f"for n in range({count}): posix_model.prepare(Path('{stranger.source}') / f'm{{n:04}}')"
     made = stranger.execute([stranger.python, "-c", start + make])
