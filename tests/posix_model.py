@@ -6,9 +6,9 @@ process can see, :func:`main` takes the directories that :func:`prepare` made on
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
