@@ -61,6 +61,10 @@ missing_packages() {
     have setfacl || echo acl
     have setcap || [ -x /sbin/setcap ] || echo libcap2-bin
     have strace || echo strace
+    have make || echo make
+    have groff || echo groff-base
+    have mkfs.btrfs || [ -x /sbin/mkfs.btrfs ] || echo btrfs-progs
+    have mkfs.xfs || [ -x /sbin/mkfs.xfs ] || echo xfsprogs
     have unshare || echo util-linux
     have mkfs.ext4 || [ -x /sbin/mkfs.ext4 ] || echo e2fsprogs
 }

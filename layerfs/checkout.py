@@ -16,7 +16,6 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from layerfs import native
 from layerfs.capture import Problem, entry_kind
@@ -624,24 +623,20 @@ def directories_to_settle(
             yield path, entry
 
 
-class CheckoutTarget(NamedTuple):
-    """Where a checkout goes: a directory that is new or empty."""
-
-    path: bytes
-    created: bool
 
 
-def prepare_target(path: bytes) -> CheckoutTarget:
+def prepare_target(path: bytes) -> None:
     """Make ``path`` a directory to check out into; refuse one that holds anything, or that is a symlink."""
     try:
         os.mkdir(path, _PRIVATE_DIRECTORY)
-        return CheckoutTarget(path, True)
     except FileExistsError:
-        pass
-    info = os.lstat(path)
-    if not stat.S_ISDIR(info.st_mode):
+        refuse_unless_empty(path, "name a new or an empty directory")
+
+
+def refuse_unless_empty(path: bytes, hint: str) -> None:
+    """Refuse what is at ``path`` unless it is an empty directory; ``hint`` says what to do about files in it."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise Refused(f"{quote(path)} is not a directory", "name a new or an empty directory")
     with os.scandir(path) as entries:
         if next(entries, None) is not None:
-            raise Refused(f"{quote(path)} is not empty", "name a new or an empty directory")
-    return CheckoutTarget(path, False)
+            raise Refused(f"{quote(path)} is not empty", hint)

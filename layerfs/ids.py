@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NewType
 
-from layerfs.errors import UsageError, quote
-
 ObjectId = NewType("ObjectId", bytes)
 ChunkId = NewType("ChunkId", ObjectId)
 ExtentId = NewType("ExtentId", ObjectId)
@@ -35,14 +33,3 @@ def to_hex(oid: bytes) -> str:
 def short(oid: bytes) -> str:
     """Return the first 12 hex digits of an id: the form shown to people."""
     return oid.hex()[:SHORT_HEX]
-
-
-def from_hex(text: str) -> ObjectId:
-    """Parse exactly 64 hex digits; raise UsageError otherwise."""
-    try:
-        raw = bytes.fromhex(text)
-    except ValueError:
-        raw = b""
-    if len(raw) != ID_BYTES or len(text) != 2 * ID_BYTES:
-        raise UsageError(f"not an object id: {quote(text)}", "an id has 64 hex digits")
-    return ObjectId(raw)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from layerfs.errors import Busy, LayerfsError, NoSpace, StoreDamaged, StoreIoFailed, Unable, quote
+from layerfs.errors import Busy, LayerfsError, NoSpace, StoreDamaged, StoreIoFailed, Unable
 from layerfs.ids import CommitId, LayerId, ObjectId
 
 DATABASE_FILE = b"meta.db"
@@ -289,9 +289,6 @@ class MetaDb:
             return
         self._one("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def checkpoint(self) -> None:
-        """Fold the WAL into the file and sync it; with readers about, as far as that goes now."""
-        self._one("PRAGMA wal_checkpoint(PASSIVE)")
 
     def change_counter(self) -> int:
         """Return a number that differs once another connection has committed (cheap: no file is read)."""
@@ -463,8 +460,3 @@ class MetaDb:
     def drop_cached_layer(self, directory: str) -> None:
         """Forget a cached lower."""
         self._run("DELETE FROM layer_cache WHERE directory=?", (directory,))
-
-
-def open_damaged(path: bytes) -> StoreDamaged:
-    """Return the error for a database file that is not there; the caller raises it."""
-    return StoreDamaged(f"store has lost its database {quote(path)}", "'layerfs fsck --repair' rebuilds it")

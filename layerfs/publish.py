@@ -27,7 +27,6 @@ from layerfs.store import Lane, Store
 from layerfs.workspace.snapshot import is_only_time
 
 OUTSIDE_TRIES = 3
-MODES = ("merge", "overwrite", "ff")
 
 
 class PublishRequest(NamedTuple):
@@ -53,10 +52,6 @@ class Published(NamedTuple):
     covered_layers: tuple[int, ...] = ()
     covered_paths: tuple[bytes, ...] = ()
 
-    @property
-    def up_to_date(self) -> bool:
-        """Whether there was nothing to publish."""
-        return self.layer is None and not self.conflicts
 
 
 class _Plan(NamedTuple):

@@ -13,7 +13,7 @@ The same content under another path is another matter: how much of what was remo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -253,11 +253,3 @@ def _forget_caches(store: Store, rewriting: _Rewriting) -> None:
         for path in (cache_file(store, name), upper_cache_file(store, name)):
             with suppress(FileNotFoundError):
                 os.unlink(path)
-
-
-def report_lines(purged: Purged) -> Iterator[tuple[str, str, str]]:
-    """Yield (kind, old id, new id) of everything that was written anew."""
-    for old, new in purged.commits:
-        yield "commit", old.hex(), new.hex()
-    for old_layer, new_layer in purged.layers:
-        yield "layer", old_layer.hex(), new_layer.hex()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from layerfs.errors import AmbiguousName, NotFound, UsageError, quote
 from layerfs.history import CommitReader
-from layerfs.ids import MIN_PREFIX_HEX, CommitId, ObjectId, short, to_hex
+from layerfs.ids import MIN_PREFIX_HEX, CommitId, ObjectId, short
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import lookup_path
 from layerfs.objects.kinds import Kind
@@ -194,14 +194,3 @@ def resolve_object(store: Store, text: str, at: CommitId | None = None) -> tuple
         if len(text) == 64:
             raise NotFound(f"no such object: {quote(text)}")
     return resolve(store, text, at).commit, Kind.COMMIT
-
-
-def describe_commit(store: Store, commit: CommitId) -> str:
-    """Return the shortest good name for a commit: a layer, a branch, a tag, or its short id."""
-    for row in store.refs.layers():
-        if row.commit == commit:
-            return f"L{row.number}"
-    for name, target in (*store.refs.branches(), *store.refs.tags()):
-        if target == commit:
-            return name
-    return to_hex(commit)[:12]

@@ -19,9 +19,6 @@ def iter_blocks() -> Iterator[bytes]:
         yield block
 
 
-def read_all() -> bytes:
-    """Return everything on standard input."""
-    return sys.stdin.buffer.read()
 
 
 def iter_records(nul: bool) -> Iterator[bytes]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from layerfs.errors import LayerfsError, MalformedObject, Unable
-from layerfs.ids import ChunkId, ContentId, ExtentId, ObjectId
+from layerfs.errors import MalformedObject, Unable
+from layerfs.ids import ChunkId, ExtentId, ObjectId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_content
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.extents import Extent, OldExtents, build_extents, iter_extents
@@ -127,10 +127,3 @@ def read_range(source: ObjectSource, entry: Entry, offset: int, length: int) -> 
         low, high = max(offset - at, 0), min(end - at, piece)
         parts.append(bytes(high - low) if chunk is None else _read_chunk(source, chunk, piece)[low:high])
     return b"".join(parts)
-
-
-def content_id(ref: bytes) -> ContentId:
-    """Type a file entry's reference; the caller knows that the file is not empty."""
-    if not ref:
-        raise LayerfsError("an empty file has no content id")
-    return ContentId(ObjectId(ref))

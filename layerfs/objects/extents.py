@@ -175,17 +175,3 @@ def _iter_node(
         if offset + child.weight > start:
             yield from _iter_node(source, _read_child(source, child, node.level), offset, start)
         offset += child.weight
-
-
-def iter_nodes(source: ObjectSource, root: ExtentId) -> Iterator[tuple[ExtentId, ExtentNode]]:
-    """Yield every node, the root first; for verification and collection."""
-    node = read_extent_node(source, root)
-    yield root, node
-    yield from _iter_children(source, node)
-
-
-def _iter_children(source: ObjectSource, node: ExtentNode) -> Iterator[tuple[ExtentId, ExtentNode]]:
-    for child in node.children:
-        below = _read_child(source, child, node.level)
-        yield ExtentId(child.oid), below
-        yield from _iter_children(source, below)

@@ -22,7 +22,6 @@ from layerfs.objects import frames, packs
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.frames import DeltaRow, FrameObject
 from layerfs.objects.kinds import Kind, object_id
-from layerfs.objects.packindex import PREFIX_BYTES
 
 LEVEL = 6
 DEEP_LEVEL = 12
@@ -166,8 +165,3 @@ def delta_objects(descriptor: int, end: int) -> Iterator[tuple[int, frames.Delta
                 if row.prefix is not None:
                     yield at, row
         at += head.total
-
-
-def id_prefix(oid: bytes) -> bytes:
-    """Return the part of an id that indexes and delta frames know."""
-    return oid[:PREFIX_BYTES]

@@ -166,18 +166,8 @@ def find_entry(source: ObjectSource, tree: TreeId, name: bytes) -> Entry | None:
     return None
 
 
-def iter_nodes(source: ObjectSource, tree: TreeId) -> Iterator[tuple[TreeId, Node]]:
-    """Yield every node of one directory, the root first; for verification and collection."""
-    node = read_node(source, tree)
-    yield tree, node
-    yield from _iter_children(source, node)
 
 
-def _iter_children(source: ObjectSource, node: Node) -> Iterator[tuple[TreeId, Node]]:
-    for child in node.children:
-        below = _read_child(source, child, node.level)
-        yield TreeId(child.oid), below
-        yield from _iter_children(source, below)
 
 
 def edit_tree(store: ObjectStore, tree: TreeId, changes: Mapping[bytes, Entry | None]) -> TreeId:

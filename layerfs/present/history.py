@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 from layerfs.errors import EXIT_NO, EXIT_OK, quote
 from layerfs.history import LoggedCommit
@@ -157,11 +156,3 @@ def _call(oid: CommitId, commit: Commit) -> bytes:
     columns = (short(oid).encode(), readable_time(commit.time_ns, commit.tz_minutes).encode())
     text = show_line(f"{who}  {tool}  {what}")
     return b"  ".join((*columns, text)) + _ending(about).encode() + b"\n"
-
-
-def reference_data(rows: Iterable[tuple[str, CommitId, Commit]]) -> list[dict[str, Any]]:
-    """Return named commits for a document."""
-    return [
-        {"name": name, "commit": to_hex(oid), "subject": commit.subject, "time_ns": commit.time_ns}
-        for name, oid, commit in rows
-    ]

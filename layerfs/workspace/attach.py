@@ -8,12 +8,11 @@ together again (:func:`heal`), with the same upper. Taking a workspace away is i
 from __future__ import annotations
 
 import os
-import stat
 from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.capture import Problem
-from layerfs.checkout import Writer
+from layerfs.checkout import Writer, refuse_unless_empty
 from layerfs.errors import AlreadyExists, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.initialise import write_pointer
@@ -251,17 +250,8 @@ def _check_path(store: Store, path: bytes, *, chosen: bool) -> None:
     for other in all_workspaces(store.refs):
         if other.attached and other.path == path and is_alive(store, other):
             raise AlreadyExists(f"workspace {quote(other.name)} is attached at {quote(path)} already")
-    try:
-        info = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(info.st_mode):
-        raise Refused(f"{quote(path)} is not a directory", "name a new or an empty directory")
-    with os.scandir(path) as entries:
-        if next(entries, None) is not None:
-            raise Refused(
-                f"{quote(path)} is not empty", "move away what is there, or name a new or an empty directory"
-            )
+    if os.path.lexists(path):
+        refuse_unless_empty(path, "move away what is there, or name a new or an empty directory")
 
 
 def _copy_out(

@@ -14,16 +14,13 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-MS_RDONLY = 0x1
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
-MS_SLAVE = 0x80000
 
 MNT_DETACH = 0x2
 UMOUNT_NOFOLLOW = 0x8
 
-CLONE_FS = 0x200
 CLONE_NEWNS = 0x20000
 CLONE_NEWUSER = 0x10000000
 
@@ -36,7 +33,6 @@ MOVE_MOUNT_F_EMPTY_PATH = 0x4
 MOVE_MOUNT_T_EMPTY_PATH = 0x40
 OPEN_TREE_CLONE = 0x1
 OPEN_TREE_CLOEXEC = os.O_CLOEXEC
-AT_EMPTY_PATH = 0x1000
 AT_RECURSIVE = 0x8000
 AT_FDCWD = -100
 
@@ -114,9 +110,6 @@ def make_private() -> None:
     mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
 
 
-def bind(source: bytes, target: bytes) -> None:
-    """Show the directory ``source`` at ``target``."""
-    mount(source, target, b"", MS_BIND)
 
 
 def syncfs(fd: int) -> None:
@@ -125,12 +118,6 @@ def syncfs(fd: int) -> None:
         raise _failed("syncfs")
 
 
-def start_writeback(fd: int) -> None:
-    """Begin writing a file's dirty pages, which also write-protects them: the next store through a mapping then moves
-    ctime. Without it a page that is already dirty takes further stores without a trace in the inode."""
-    flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE
-    if _libc.sync_file_range(ctypes.c_int(fd), ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(flags)):
-        raise _failed("sync_file_range")
 
 
 def set_parent_death_signal(number: int) -> None:
@@ -139,10 +126,6 @@ def set_parent_death_signal(number: int) -> None:
         raise _failed("prctl")
 
 
-def set_child_subreaper(on: bool) -> None:
-    """Become (or stop being) the one to whom orphaned descendants of this process are handed."""
-    if _libc.prctl(PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(int(on)), 0, 0, 0):
-        raise _failed("prctl")
 
 
 def signalfd(numbers: Iterable[int]) -> int:

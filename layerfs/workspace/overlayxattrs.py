@@ -90,8 +90,3 @@ def read_attributes(target: bytes | int, flavour: bytes) -> Attributes:
 
 
 _NONE = Attributes({}, ())
-
-
-def is_reserved(name: bytes) -> bool:
-    """Whether an attribute of captured data would mean something to an overlay mount of either flavour."""
-    return name.startswith((TRUSTED, USER))

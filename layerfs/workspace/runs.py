@@ -38,7 +38,7 @@ from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import claim_name, hold
 from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
-from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of
+from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of, layer_path
 from layerfs.workspace.namespace import Place
 from layerfs.workspace.overlay import Layers, reset_work
 from layerfs.workspace.overlayprobe import forget, why_no_namespace, why_not, why_not_in_namespace
@@ -107,12 +107,11 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
         assert request.revision is not None
         record = _open(store, request, request.revision, progress, notes)
     lock = os.path.join(workspace_directory(store, record.name), LOCK)
-    place = _place(store, record, source, request, notes)
     env = run_environment(request.env, store.path, record.name)
     command = Command(tuple(request.argv), env, request.directory, lock, request.stdout)
     began = time.monotonic_ns()
     try:
-        running = start(place, command)
+        running = start(_place(store, record, source, request, notes), command)
     except BaseException:
         forget(store.path)
         if request.inside is None:
@@ -308,9 +307,8 @@ def _place(
             "leave --no-at-source out",
         )
     prepare_upper(store, record)
-    flavour = flavour_of(record.userxattr)
-    stack = ensure_stack(store, record.lower, request.author.time_ns, flavour=flavour)
-    layers = Layers(stack.paths, upper_directory(store, record.name), work_directory(store, record.name))
+    lowers = tuple(layer_path(store, name) for name in record.layers)
+    layers = Layers(lowers, upper_directory(store, record.name), work_directory(store, record.name))
     return Place(
         source,
         name,
