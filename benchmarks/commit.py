@@ -36,13 +36,14 @@ from benchmarks.synthetic import (
     unmount,
 )
 from layerfs.branches import fork
-from layerfs.commit import CommitRequest, commit_workspace
+from layerfs.commit import commit_workspace
 from layerfs.decorations import read_decorations
 from layerfs.history import CommitReader
 from layerfs.ids import to_hex
 from layerfs.merging import MergeNames, Outcome, merge_commits
 from layerfs.present.history import present_log
 from layerfs.publish import PublishRequest, publish_branch
+from layerfs.recording import CommitRequest
 from layerfs.revisionset import Selection, parse_set, select
 from layerfs.workspace.records import find_workspace
 from layerfs.workspace.status import read_status

@@ -23,7 +23,8 @@ from benchmarks.environment import scratch
 from benchmarks.harness import Contender, Result
 from benchmarks.synthetic import BRANCH, author, extend, make_store, mount, path_of, unmount
 from layerfs.branches import fork
-from layerfs.commit import CommitRequest, commit_workspace
+from layerfs.commit import commit_workspace
+from layerfs.recording import CommitRequest
 from layerfs.store import Store
 from layerfs.workspace.records import WorkspaceRecord, find_workspace
 

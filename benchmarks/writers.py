@@ -20,13 +20,13 @@ from benchmarks import harness
 from benchmarks.environment import scratch
 from benchmarks.harness import sizes
 from benchmarks.synthetic import BRANCH, author, content_of, file_entry, make_store, path_of
-from layerfs.commit import CommitRequest, commit_state
+from layerfs.commit import commit_state
 from layerfs.history import CommitReader
 from layerfs.objects.environment import edit_paths, lookup_path
 from layerfs.objects.moves import WorkspacePut
+from layerfs.recording import CommitRequest
 from layerfs.store import Store
 from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record, find_workspace
-from layerfs.workspace.snapshot import Snapshot
 
 WRITERS = 16
 GOAL = 50
@@ -49,9 +49,8 @@ def write(place: str, number: int, commits: int, ready: Barrier) -> None:
                 base = CommitReader(batch).root(found.last)
                 entry = file_entry(batch, content_of(number, version))
                 root = edit_paths(batch, base, {path_of(number * 100 + version % 100): entry})
-                snapshot = Snapshot(root, [], [], 1, lambda: None)
                 done = commit_state(
-                    store, batch, found, BRANCH, snapshot, CommitRequest(author(), f"{name} {version}")
+                    store, batch, found, BRANCH, root, CommitRequest(author(), f"{name} {version}")
                 )
                 assert done.commit is not None and not done.conflicts
     os._exit(0)

@@ -1,7 +1,7 @@
 """Combine: ``merge THEIRS --into OURS`` – two lines of work become one commit on a branch.
 
 Clean: a commit with two parents, and the branch moves to it (or a new branch is made, ``--as``). Conflict: one record per
-conflict, and nothing is created. The head is compared inside the lane; when it moved meanwhile the merge is done again.
+conflict, and nothing is created. When the head moves meanwhile the merge is done again (``landing``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import NamedTuple
 from layerfs.authorship import Author
 from layerfs.errors import Refused, UsageError, quote
 from layerfs.ids import CommitId
+from layerfs.landing import land
 from layerfs.merge.conflicts import Conflict, Note
 from layerfs.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
 from layerfs.objects.batch import Batch
 from layerfs.objects.moves import RefSet
 from layerfs.refs import MAIN, branch_ref
 from layerfs.store import Lane, Store
-
-OUTSIDE_TRIES = 3
 
 
 class CombineRequest(NamedTuple):
@@ -53,22 +52,14 @@ def combine(store: Store, request: CombineRequest) -> Combined:
         if store.refs.head(request.new_branch) is not None:
             raise Refused(f"branch {quote(request.new_branch)} exists already", "choose another name")
     with store.batch() as batch:
-        for _ in range(OUTSIDE_TRIES):
-            head = store.refs.need_head(request.into)
-            merged = _merge(batch, head, request)
-            if merged.outcome in (Outcome.CONFLICT, Outcome.UP_TO_DATE) and request.new_branch is None:
-                return _unmoved(request, merged)
-            if merged.outcome is Outcome.CONFLICT:
-                return _unmoved(request, merged)
-            batch.prepare()
-            with store.lane() as lane:
-                if lane.refs.head(request.into) == head:
-                    return _land(lane, batch, merged, request)
-        with store.lane() as lane:
-            merged = _merge(batch, lane.refs.need_head(request.into), request)
-            if merged.root is None or merged.outcome is Outcome.UP_TO_DATE:
-                return _unmoved(request, merged)
-            return _land(lane, batch, merged, request)
+        return land(
+            store,
+            batch,
+            lambda refs: refs.need_head(request.into),
+            lambda head: _merge(batch, head, request),
+            lambda merged: _unmoved(request, merged),
+            lambda lane, merged: _land(lane, batch, merged, request),
+        )
 
 
 def _merge(batch: Batch, head: CommitId, request: CombineRequest) -> Merged:
@@ -78,7 +69,12 @@ def _merge(batch: Batch, head: CommitId, request: CombineRequest) -> Merged:
     )
 
 
-def _unmoved(request: CombineRequest, merged: Merged) -> Combined:
+def _unmoved(request: CombineRequest, merged: Merged) -> Combined | None:
+    """Return the result when no branch moves: a conflict, or nothing new for a branch that exists."""
+    if merged.outcome is not Outcome.CONFLICT and (
+        merged.outcome is not Outcome.UP_TO_DATE or request.new_branch is not None
+    ):
+        return None
     commit = None if merged.outcome is Outcome.CONFLICT else merged.ours
     return Combined(merged.outcome, request.into, merged.ours, commit, merged.conflicts, merged.notes)
 

@@ -14,6 +14,7 @@ from layerfs.authorship import Author
 from layerfs.errors import ExpectationFailed, Refused, UsageError, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId, LayerId
+from layerfs.landing import land
 from layerfs.merge.conflicts import Conflict, Note
 from layerfs.merge.mergebase import is_ancestor, merge_bases
 from layerfs.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
@@ -25,8 +26,6 @@ from layerfs.objects.moves import LayerAdd
 from layerfs.refs import MAIN, MainLayer
 from layerfs.store import Lane, Store
 from layerfs.workspace.snapshot import is_only_time
-
-OUTSIDE_TRIES = 3
 
 
 class PublishRequest(NamedTuple):
@@ -53,7 +52,6 @@ class Published(NamedTuple):
     covered_paths: tuple[bytes, ...] = ()
 
 
-
 class _Plan(NamedTuple):
     """A layer that would follow ``top``; ``commit`` None means that nothing is to be published."""
 
@@ -77,22 +75,14 @@ def parse_layer(text: str) -> int:
 def publish_branch(store: Store, request: PublishRequest) -> Published:
     """Publish a branch; raises ExpectationFailed when ``expect`` does not hold and Refused when ``ff`` cannot be."""
     with store.batch() as batch:
-        for _ in range(OUTSIDE_TRIES):
-            head = store.refs.need_head(request.branch)
-            top = store.refs.main_layer()
-            plan = _plan(store, batch, top, head, request)
-            if plan.commit is None:
-                return _nothing(request, plan)
-            batch.prepare()
-            with store.lane() as lane:
-                if lane.refs.main_layer() == top and lane.refs.head(request.branch) == head:
-                    return _land(lane, batch, plan, request)
-        with store.lane() as lane:
-            head = lane.refs.need_head(request.branch)
-            plan = _plan(store, batch, lane.refs.main_layer(), head, request)
-            if plan.commit is None:
-                return _nothing(request, plan)
-            return _land(lane, batch, plan, request)
+        return land(
+            store,
+            batch,
+            lambda refs: (refs.main_layer(), refs.need_head(request.branch)),
+            lambda view: _plan(store, batch, view[0], view[1], request),
+            lambda plan: _nothing(request, plan) if plan.commit is None else None,
+            lambda lane, plan: _land(lane, batch, plan, request),
+        )
 
 
 def _nothing(request: PublishRequest, plan: _Plan) -> Published:

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import CommitRequest, check_message, commit_directory, commit_workspace, named_branch
+from layerfs.commit import check_message, commit_directory, commit_workspace, named_branch
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.work import present_commit
+from layerfs.recording import CommitRequest
 from layerfs.revision import resolve
 from layerfs.workspace.status import refuse_stale
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import CommitRequest, check_message
+from layerfs.commit import check_message
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.runs import present_run
+from layerfs.recording import CommitRequest
 from layerfs.revision import resolve
 from layerfs.workspace.runs import RunRequest, run_command
 

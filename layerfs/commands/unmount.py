@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import CommitRequest, check_message
+from layerfs.commit import check_message
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.workspaces import present_detached
+from layerfs.recording import CommitRequest
 from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.naming import name_workspace
 

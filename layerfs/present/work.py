@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from layerfs.commit import Committed
 from layerfs.errors import EXIT_NO
 from layerfs.ids import short, to_hex
 from layerfs.objects.entry import EntryKind
@@ -15,6 +14,7 @@ from layerfs.present.entries import change_data, status_letter
 from layerfs.present.names import show_path
 from layerfs.present.problems import exit_code, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_size
+from layerfs.recording import Committed
 from layerfs.workspace.advance import Advanced
 from layerfs.workspace.status import WorkspaceStatus
 

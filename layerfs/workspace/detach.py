@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.checkout import apply_changes
-from layerfs.commit import CommitRequest, Committed, commit_workspace
+from layerfs.commit import commit_workspace
 from layerfs.errors import Dirty, NotFound, Refused, quote
 from layerfs.history import CommitReader
 from layerfs.layout import POINTER
@@ -23,6 +23,7 @@ from layerfs.objects.environment import diff_trees
 from layerfs.objects.scratch import ScratchObjects
 from layerfs.objects.trees import build_tree
 from layerfs.progress import SILENT, Progress
+from layerfs.recording import CommitRequest, Committed
 from layerfs.store import Store
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record

@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.commit import CommitRequest, Committed, commit_workspace, target_branch
+from layerfs.commit import check_branch, commit_workspace
 from layerfs.errors import Busy, NotFound, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.progress import SILENT, Progress
+from layerfs.recording import CommitRequest, Committed
 from layerfs.revision import Revision
 from layerfs.store import Store
 from layerfs.workspace.attach import (
@@ -136,7 +137,7 @@ def _check_commit(store: Store, request: RunRequest) -> None:
     if request.commit is None:
         return
     if request.inside is not None:
-        target_branch(store, read_workspace(store.refs, request.inside), request.commit)
+        check_branch(store, read_workspace(store.refs, request.inside), request.commit.new_branch)
     elif (
         request.revision is not None and request.commit.new_branch is None and request.revision.branch is None
     ):

@@ -25,6 +25,7 @@ from layerfs.capturerules import exclusion
 from layerfs.checkout import OpenDirectory
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.history import CommitReader
+from layerfs.ids import CommitId
 from layerfs.layout import POINTER, is_inside
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import Change, diff_trees, edit_paths, split
@@ -65,57 +66,98 @@ def take_snapshot(
 
     Raises NotFound when the workspace's directory is gone and TornRead when a file will not hold still.
     """
-    if record.name:
-        clear_remains(store, record)
+    clear_remains(store, record)
     if record.engine is Engine.OVERLAY:
         return _overlay(store, objects, record, allow_torn)
-    return _directory(store, objects, record, allow_torn, progress)
-
-
-def _directory(
-    store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_torn: bool, progress: Progress
-) -> Snapshot:
-    follows = os.O_NOFOLLOW if record.engine is Engine.COPY else 0
     try:
-        fd = os.open(record.path, _DIRECTORY | follows)
+        fd = os.open(record.path, _DIRECTORY | (os.O_NOFOLLOW if record.engine is Engine.COPY else 0))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
             f"the directory of workspace {quote(record.name)} is gone: {quote(record.path)}"
         ) from None
+    cache = load_cache(cache_file(store, record.name))
+    keep_owners = record.engine is Engine.COPY and record.userxattr
+    try:
+        return _captured(
+            store,
+            objects,
+            _Place(record.path, fd, keep_owners),
+            record.last,
+            allow_torn,
+            progress,
+            cache,
+            record.name,
+        )
+    finally:
+        os.close(fd)
+
+
+def snapshot_directory(
+    store: Store,
+    objects: ObjectStore,
+    path: bytes,
+    last: CommitId,
+    *,
+    allow_torn: bool = False,
+    progress: Progress = SILENT,
+) -> Snapshot:
+    """Return the state of a directory that is no workspace; ``last`` is the commit it is compared with.
+
+    Raises NotFound when there is no such directory.
+    """
+    try:
+        fd = os.open(path, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"no such directory: {quote(path)}") from None
+    try:
+        return _captured(store, objects, _Place(path, fd), last, allow_torn, progress)
+    finally:
+        os.close(fd)
+
+
+class _Place(NamedTuple):
+    """An open directory to capture; ``keep_owners`` where what is written in it belongs to others than it seems."""
+
+    path: bytes
+    fd: int
+    keep_owners: bool = False
+
+
+def _captured(
+    store: Store,
+    objects: ObjectStore,
+    place: _Place,
+    last: CommitId,
+    allow_torn: bool,
+    progress: Progress,
+    cache: StatCache | None = None,
+    workspace: str = "",
+) -> Snapshot:
     settings = Settings(store.path)
-    inside = [path[len(record.path.rstrip(b"/")) + 1 :] for path in _own_places(store, record)]
+    inside = [path[len(place.path.rstrip(b"/")) + 1 :] for path in _own_places(store, place.path)]
     rules = Rules(
         exclusion(settings.patterns("capture.exclude"), inside),
         settings.flag("capture.cross-filesystems"),
         allow_torn,
-        keep_owners=record.engine is Engine.COPY and record.userxattr,
+        keep_owners=place.keep_owners,
     )
-    cache = load_cache(cache_file(store, record.name)) if record.name else None
-    try:
-        base = CommitReader(store.objects).root(record.last)
-        captured = capture_directory(fd, objects, base=base, cache=cache, rules=rules, progress=progress)
-    finally:
-        os.close(fd)
+    base = CommitReader(store.objects).root(last)
+    captured = capture_directory(place.fd, objects, base=base, cache=cache, rules=rules, progress=progress)
     root = captured.root
     if os.geteuid() != 0 or rules.keep_owners:
         root = keep_unrepresented(objects, base, root, written=rules.keep_owners)
-    return Snapshot(
-        root,
-        captured.problems,
-        captured.mounts,
-        captured.totals.read_files,
-        lambda: None if captured.cache == cache else _keep(store, record.name, captured.cache),
-    )
+
+    def keep() -> None:
+        if workspace and captured.cache != cache:
+            save_cache(cache_file(store, workspace), captured.cache, store.files.owner)
+
+    return Snapshot(root, captured.problems, captured.mounts, captured.totals.read_files, keep)
 
 
-def _keep(store: Store, name: str, cache: StatCache) -> None:
-    save_cache(cache_file(store, name), cache, store.files.owner)
-
-
-def _own_places(store: Store, record: WorkspaceRecord) -> list[bytes]:
-    """Return what lies below the workspace and is layerfs's own: the store, and other workspaces."""
+def _own_places(store: Store, path: bytes) -> list[bytes]:
+    """Return what lies below a directory and is layerfs's own: the store, and other workspaces."""
     places = [store.path, *(other.path for other in all_workspaces(store.refs) if other.attached)]
-    return [path for path in places if path != record.path and is_inside(path, record.path)]
+    return [place for place in places if place != path and is_inside(place, path)]
 
 
 def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_torn: bool) -> Snapshot:
@@ -174,7 +216,9 @@ def _read_steady(
         try:
             content = read_file(directory, name, objects, earlier=entry.old)
         except NotFound:
-            raise TornRead(f"{quote(entry.path)} vanished while the workspace was read", "try again") from None
+            raise TornRead(
+                f"{quote(entry.path)} vanished while the workspace was read", "try again"
+            ) from None
         if content.stable or (allow_torn and attempt == TORN_RETRIES - 1):
             return content
     raise TornRead(

@@ -16,9 +16,10 @@ from stranger import Stranger
 
 from layerfs.authorship import Author
 from layerfs.branches import fork
-from layerfs.commit import CommitRequest, commit_workspace
+from layerfs.commit import commit_workspace
 from layerfs.history import CommitReader
 from layerfs.objects.environment import walk
+from layerfs.recording import CommitRequest
 from layerfs.revision import resolve
 from layerfs.store import Store
 from layerfs.workspace.attach import MountRequest, attach
@@ -85,7 +86,9 @@ def test_after_a_reboot_everything_that_was_written_comes_back(captured: Project
     assert captured.changes(copy) == {"new": "A"}
     assert captured.changes(captured.source) == {"a": "M"}
     assert captured.run("run", "--in", "main", "--", "cat", "kept", cwd=captured.source).out == b"kept\n"
-    assert len(layers) <= len(os.listdir(captured.store / "cache")), "layers that were not synced are made anew"
+    assert len(layers) <= len(os.listdir(captured.store / "cache")), (
+        "layers that were not synced are made anew"
+    )
     captured.document("unmount", "f", "--commit", "-m", "after the reboot")
     captured.fsck()
 
@@ -100,7 +103,9 @@ def test_layers_that_were_synced_outlast_a_reboot(captured: Project, reboot: obj
     assert os.stat(layer).st_ino == before
 
 
-def test_a_volatile_workspace_says_after_a_reboot_that_work_may_be_missing(captured: Project, reboot: object) -> None:
+def test_a_volatile_workspace_says_after_a_reboot_that_work_may_be_missing(
+    captured: Project, reboot: object
+) -> None:
     assert callable(reboot)
     captured.document("config", "set", "workspace.volatile", "true")
     place = captured.fork("f")
@@ -145,7 +150,12 @@ def test_runs_within_runs(stranger: Stranger, who: str, need_user_namespace: Non
         text = done.text
     else:
         text = subprocess.run(
-            command, cwd=stranger.source, env=stranger.environment(), capture_output=True, check=True, timeout=60
+            command,
+            cwd=stranger.source,
+            env=stranger.environment(),
+            capture_output=True,
+            check=True,
+            timeout=60,
         ).stdout.decode()
     assert text == "one\nouter\n"
     assert stranger.ok("run", "inner", "--", "cat", "a").text == "inner\n"
@@ -177,7 +187,10 @@ def test_a_store_on_a_memory_disk_and_in_a_container(project: Project, tmp_path:
         assert done.code == 0, done
         if kind == "overlay":
             assert b"using engine copy" in done.err and b"upper" in done.err
-            refusal(project.run("mount", "main", project.work / "no", "--engine", "overlay", cwd=project.source), 20)
+            refusal(
+                project.run("mount", "main", project.work / "no", "--engine", "overlay", cwd=project.source),
+                20,
+            )
         (place / "a").write_bytes(b"two\n")
         os.unlink(place / "d/b")
         assert project.changes(place) == {"a": "M", "d/b": "D"}

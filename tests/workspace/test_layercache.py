@@ -13,9 +13,10 @@ import pytest
 from odd_tree import build_odd_tree, describe
 
 from layerfs.authorship import Author
-from layerfs.commit import CommitRequest, commit_workspace
+from layerfs.commit import commit_workspace
 from layerfs.export import export_commit
 from layerfs.initialise import initialise
+from layerfs.recording import CommitRequest
 from layerfs.refs import Refs
 from layerfs.revision import resolve
 from layerfs.store import Store
