@@ -1,7 +1,8 @@
 """The frame around every command: parse its line, open what it needs, run it, print its answer, return its exit code.
 
 Owns the mapping from exceptions to exit codes, signals, and the life of the store handle. What an argument list means is
-found out in ``parsing``; a command runs outside of the parser, so that no parser decides what an error looks like.
+found out in ``plainline`` or, if it is not plain, in ``parsing``; a command runs outside of both, so that no parser
+decides what an error looks like.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from layerfs.context import Context, current_directory
 from layerfs.errors import EXIT_BUG, LayerfsError, NotFound, Unable, UsageError, quote
 from layerfs.layout import find_store, is_inside
 from layerfs.output import Reply
-from layerfs.parsing import GlobalOptions, HelpText, parse
+from layerfs.plainline import Call, GlobalOptions, load, plain_call
 from layerfs.progress import SILENT, Progress
 from layerfs.refusals import explain_oserror, reason
 from layerfs.registry import Command, Needs
@@ -209,12 +210,16 @@ def run(row: Command, argv: list[str], context: Context) -> int:
 
 
 def _run(row: Command, argv: list[str], context: Context) -> int:
-    call = parse(row, argv)
-    if isinstance(call, HelpText):
-        output.write_reply(
-            Reply({}, output.encode_text(call.lay_out(context.columns))), row.schema, False, False
-        )
-        return 0
+    call = plain_call(row, load(row), argv)
+    if call is None:
+        from layerfs.parsing import parse
+
+        found = parse(row, argv)
+        if not isinstance(found, Call):
+            text = output.encode_text(found.lay_out(context.columns))
+            output.write_reply(Reply({}, text), row.schema, False, False)
+            return 0
+        call = found
     if call.options.directory is not None:
         context = _enter_directory(call.options.directory, context)
     invocation = Invocation(row, context, tuple(argv), call.options)

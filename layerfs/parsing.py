@@ -1,5 +1,7 @@
 """From an argument list to a call: the only module, besides command signatures, that knows Typer.
 
+``plainline`` reads most lines without it; this module reads all of them, and says what is wrong with one.
+
 Owns the options every command has (``--store``, ``-C``, ``--json``, ``-z`` where the table says so, ``--help``) and the
 wording of usage errors. The parser only parses: it yields a :class:`Call`, which the frame runs.
 
@@ -16,7 +18,6 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from importlib import import_module
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -24,29 +25,13 @@ import typer
 
 from layerfs.errors import UsageError, quote
 from layerfs.output import Reply
+from layerfs.plainline import Call, GlobalOptions, load
 from layerfs.registry import Command
 from layerfs.usage import describe, help_page
 
 # The parser's own usage error, reached through its public subclass: its module differs between versions of Typer.
 _PARSE_ERROR: Any = typer.BadParameter.__base__
 _EXTRA = re.compile(r"unexpected extra arguments?(?:\(s\))? \((.*)\)")
-
-
-class GlobalOptions(NamedTuple):
-    """The options every command has."""
-
-    store: str | None = None
-    directory: str | None = None
-    as_json: bool = False
-    nul: bool = False
-
-
-class Call(NamedTuple):
-    """A parsed command line, ready to run."""
-
-    body: Callable[..., Reply]
-    arguments: dict[str, Any]
-    options: GlobalOptions
 
 
 class HelpText(NamedTuple):
@@ -62,13 +47,6 @@ class HelpText(NamedTuple):
 
 class _HelpAsked(Exception):
     """``--help`` was among the options."""
-
-
-def load(row: Command) -> Callable[..., Reply]:
-    """Import the module of ``row`` and return its function."""
-    module = import_module(f"layerfs.commands.{row.module}")
-    body: Callable[..., Reply] = getattr(module, row.function)
-    return body
 
 
 def parse(row: Command, argv: list[str]) -> Call | HelpText:
@@ -89,7 +67,7 @@ def parse(row: Command, argv: list[str]) -> Call | HelpText:
 def parser_of(row: Command) -> Any:
     """Return the parser of one command: its own parameters and the global options."""
     body = load(row)
-    hints = get_type_hints(body, include_extras=True)
+    hints = get_type_hints(body, {**body.__globals__, "typer": typer}, include_extras=True)
     own = [
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(inspect.signature(body).parameters.values())[1:]
@@ -135,7 +113,9 @@ def _leaf(annotation: Any) -> Any:
         return _leaf(rest[0]) if len(rest) == 1 else None
     if origin is list:
         return _leaf(get_args(annotation)[0])
-    if annotation in (str, int, float, bool) or (isinstance(annotation, type) and issubclass(annotation, Enum)):
+    if annotation in (str, int, float, bool) or (
+        isinstance(annotation, type) and issubclass(annotation, Enum)
+    ):
         return annotation
     return None
 
@@ -169,7 +149,9 @@ def _convert(parameter: Any, leaf: Any, word: Any) -> Any:
         raise UsageError(f"invalid value for {_named(parameter)}: {quote(word)} is not a number") from None
     low, high = parameter.min, parameter.max
     if (low is not None and number < low) or (high is not None and number > high):
-        bounds = f"at least {low}" if high is None else f"at most {high}" if low is None else f"{low} to {high}"
+        bounds = (
+            f"at least {low}" if high is None else f"at most {high}" if low is None else f"{low} to {high}"
+        )
         raise UsageError(f"invalid value for {_named(parameter)}: {quote(word)} is not {bounds}")
     return number
 
@@ -207,7 +189,9 @@ def _global(name: str, annotation: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_STORE = typer.Option("--store", metavar="PATH", help="The store to work on, instead of the one found from here.")
+_STORE = typer.Option(
+    "--store", metavar="PATH", help="The store to work on, instead of the one found from here."
+)
 _DIRECTORY = typer.Option("-C", metavar="DIR", help="Run as if started in DIR.")
 _JSON = typer.Option("--json", help="Print one JSON document, also on failure.")
 _NUL = typer.Option("-z", help="Print records that end in a NUL byte, with nothing quoted.")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.annotate import annotate, parse_lines
 from layerfs.errors import UsageError
@@ -12,19 +10,28 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.annotations import present_annotations
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="The file; a revision may stand before it (default @, else main)."),
+        typer.Argument(
+            metavar="PATH", help="The file; a revision may stand before it (default @, else main)."
+        ),
     ],
     lines: Annotated[
-        str | None, typer.Option("-L", metavar="A,B", help="Only these lines: A,B or A,+N or A alone to the end.")
+        str | None,
+        typer.Option("-L", metavar="A,B", help="Only these lines: A,B or A,+N or A alone to the end."),
     ] = None,
-    first_parent: Annotated[bool, typer.Option("--first-parent", help="Follow the first parent only.")] = False,
+    first_parent: Annotated[
+        bool, typer.Option("--first-parent", help="Follow the first parent only.")
+    ] = False,
     porcelain: Annotated[
-        bool, typer.Option("--porcelain", help="Print a header of fields and a tab before each line, for scripts.")
+        bool,
+        typer.Option("--porcelain", help="Print a header of fields and a tab before each line, for scripts."),
     ] = False,
 ) -> Reply:
     """Show each line of a file with the commit it came from, the agent, tool call or author, and the date.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.branches import delete_branches, list_branches, rename_branch, reset_branch
 from layerfs.errors import UsageError
@@ -12,15 +10,21 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.branches import present_branches, present_deleted, present_renamed, present_reset
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="With -d the branches to delete; with -m OLD and NEW.")
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="With -d the branches to delete; with -m OLD and NEW."),
     ] = None,
     delete: Annotated[bool, typer.Option("-d", "--delete", help="Delete branches.")] = False,
     force_delete: Annotated[bool, typer.Option("-D", help="The same as --delete --force.")] = False,
-    rename: Annotated[bool, typer.Option("-m", "--move", help="Rename a branch; workspaces on it follow.")] = False,
+    rename: Annotated[
+        bool, typer.Option("-m", "--move", help="Rename a branch; workspaces on it follow.")
+    ] = False,
     force: Annotated[
         bool, typer.Option("-f", "--force", help="Delete a branch even if its work is nowhere else.")
     ] = False,
@@ -33,8 +37,14 @@ def command(
     """
     given = list(names or ())
     delete = delete or force_delete
-    if (delete and rename) or len(given) < (1 if delete else 0) or (not delete and len(given) != (2 if rename else 0)):
-        raise UsageError("give no names to list, -d and names, or -m OLD NEW", "'layerfs fork NAME' makes a branch")
+    if (
+        (delete and rename)
+        or len(given) < (1 if delete else 0)
+        or (not delete and len(given) != (2 if rename else 0))
+    ):
+        raise UsageError(
+            "give no names to list, -d and names, or -m OLD NEW", "'layerfs fork NAME' makes a branch"
+        )
     author = inv.context.author()
     if delete:
         return present_deleted(delete_branches(inv.store, given, force or force_delete, author))

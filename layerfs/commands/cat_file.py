@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError, quote
 from layerfs.frame import Invocation
@@ -21,18 +19,24 @@ from layerfs.present.objects import (
 from layerfs.states import read_object, read_objects
 from layerfs.stdin import iter_records
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="OBJECT", help="An id, a prefix of one, a revision, or REV:PATH; for raw bytes its kind before it."
+            metavar="OBJECT",
+            help="An id, a prefix of one, a revision, or REV:PATH; for raw bytes its kind before it.",
         ),
     ] = None,
     kind: Annotated[bool, typer.Option("-t", help="Print the kind only.")] = False,
     size: Annotated[bool, typer.Option("-s", help="Print the size of the payload only.")] = False,
-    exists: Annotated[bool, typer.Option("-e", help="Print nothing; exit 10 if there is no such object.")] = False,
+    exists: Annotated[
+        bool, typer.Option("-e", help="Print nothing; exit 10 if there is no such object.")
+    ] = False,
     pretty: Annotated[bool, typer.Option("-p", help="Print the object in a readable form.")] = False,
     batch: Annotated[
         bool, typer.Option("--batch", help="Read words from standard input and print each object.")

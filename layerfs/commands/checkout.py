@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.export import export_commit
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.captures import present_checkout
 from layerfs.revision import resolve
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.hashing import cut_content, iter_file
 from layerfs.output import Reply
 from layerfs.present.objects import present_pieces
 from layerfs.stdin import iter_blocks
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.copying import clone
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.transfers import present_cloned
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     source: Annotated[str, typer.Argument(metavar="STORE", help="The store to copy.")],
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where the new store goes; absent or empty.")],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Where the new store goes; absent or empty.")
+    ],
 ) -> Reply:
     """Copy all branches, tags and layers of a store, with everything they reach, into a new store.
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now, provenance_from
 from layerfs.commit import check_message, commit_directory, commit_workspace, named_branch
@@ -15,6 +13,9 @@ from layerfs.present.work import present_commit
 from layerfs.recording import CommitRequest
 from layerfs.revision import resolve
 from layerfs.workspace.status import refuse_stale
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now, provenance_from
 from layerfs.frame import Invocation
@@ -13,12 +11,18 @@ from layerfs.output import Reply
 from layerfs.present.objects import present_id
 from layerfs.states import resolve_commits, resolve_root
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    root: Annotated[str, typer.Argument(metavar="ROOT", help="The id of a root object, or a revision for its root.")],
+    root: Annotated[
+        str, typer.Argument(metavar="ROOT", help="The id of a root object, or a revision for its root.")
+    ],
     parents: Annotated[
-        list[str] | None, typer.Option("-p", metavar="PARENT", help="A parent, in order; none makes a first commit.")
+        list[str] | None,
+        typer.Option("-p", metavar="PARENT", help="A parent, in order; none makes a first commit."),
     ] = None,
     messages: Annotated[
         list[str] | None, typer.Option("-m", metavar="TEXT", help="The message; several are paragraphs.")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.settings import present_setting, present_settings
 from layerfs.settings import Settings, find_setting, parse_value
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command_list(inv: Invocation) -> Reply:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.comparison import open_sides
 from layerfs.diffing import diff_states, list_changes
@@ -13,6 +11,9 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.patch import present_names, present_patch, present_stat
 from layerfs.present.problems import with_problems
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -23,7 +24,9 @@ def command(
     ] = None,
     stat: Annotated[bool, typer.Option("--stat", help="Show how many lines changed in each path.")] = False,
     names: Annotated[bool, typer.Option("--name-status", help="Show a letter and the path only.")] = False,
-    times: Annotated[bool, typer.Option("--times", help="Show directories of which only the time changed.")] = False,
+    times: Annotated[
+        bool, typer.Option("--times", help="Show directories of which only the time changed.")
+    ] = False,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if there are differences.")] = False,
 ) -> Reply:
     """Show the difference between two states as a patch: OLD NEW, or OLD..NEW.
@@ -40,5 +43,7 @@ def command(
         reply = present_names(list_changes(source, old, new, paths, times), exit_code)
     else:
         diffs = diff_states(source, old, new, paths, times)
-        reply = present_stat(diffs, inv.context.columns, exit_code) if stat else present_patch(diffs, exit_code)
+        reply = (
+            present_stat(diffs, inv.context.columns, exit_code) if stat else present_patch(diffs, exit_code)
+        )
     return with_problems(reply, problems, "readable")

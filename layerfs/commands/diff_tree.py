@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.entries import present_raw_changes
 from layerfs.states import diff_paths, resolve_directory
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

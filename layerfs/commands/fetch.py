@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.copying import fetch
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.transfers import present_transferred
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     other: Annotated[str, typer.Argument(metavar="STORE", help="The store to fetch from.")],
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Branches, tags, or main; without any, all of them.")
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Branches, tags, or main; without any, all of them."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Move branches and tags also where that loses commits.")
@@ -30,5 +32,7 @@ def command(
     """
     path = inv.context.absolute(other)
     with inv.progress() as progress:
-        moved = fetch(inv.store, path, tuple(names or ()), force, inv.context.clock, inv.context.author(), progress)
+        moved = fetch(
+            inv.store, path, tuple(names or ()), force, inv.context.clock, inv.context.author(), progress
+        )
         return present_transferred(moved)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.branches import fork
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.branches import present_fork
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -17,7 +18,9 @@ def command(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="The branches to make.")],
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="REV", help="Where they start: by default @ in a workspace, else main."),
+        typer.Option(
+            "--from", metavar="REV", help="Where they start: by default @ in a workspace, else main."
+        ),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, metavar="N", help="Make NAME-1 to NAME-N of each name.")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -13,17 +11,19 @@ from layerfs.present.health import present_report
 from layerfs.repair import repair_store
 from layerfs.verify import verify_store
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     fast: Annotated[
         bool, typer.Option("--fast", help="Check that chunks are there, without decoding every one of them.")
     ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="First repair what can be repaired.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="First repair what can be repaired.")] = False,
     other: Annotated[
-        str | None, typer.Option("--from", metavar="STORE", help="With --repair, take what is missing from this store.")
+        str | None,
+        typer.Option("--from", metavar="STORE", help="With --repair, take what is missing from this store."),
     ] = None,
 ) -> Reply:
     """Check every pack, every object against its id, and that everything a name reaches is there.

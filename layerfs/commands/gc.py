@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.collect import WAIT_SECONDS, CollectOptions, collect
 from layerfs.frame import Invocation
@@ -12,20 +10,28 @@ from layerfs.output import Reply
 from layerfs.present.upkeep import present_collected
 from layerfs.settings import Settings, retention
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would go, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would go, and change nothing.")
+    ] = False,
     reflog_expire: Annotated[
         int | None,
         typer.Option("--reflog-expire", metavar="DAYS", min=0, help="Keep lines of the reflog this long."),
     ] = None,
     dropped_expire: Annotated[
         int | None,
-        typer.Option("--dropped-expire", metavar="DAYS", min=0, help="Keep deleted branches and tags this long."),
+        typer.Option(
+            "--dropped-expire", metavar="DAYS", min=0, help="Keep deleted branches and tags this long."
+        ),
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for writers that began before.")
+        float,
+        typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for writers that began before."),
     ] = WAIT_SECONDS,
 ) -> Reply:
     """Give back the room of what no branch, tag, layer, workspace or line of the reflog reaches any more.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -14,6 +12,9 @@ from layerfs.objectwriting import file_sources, hash_files
 from layerfs.output import Reply
 from layerfs.present.objects import present_hashes
 from layerfs.stdin import iter_blocks, iter_records
+
+if TYPE_CHECKING:
+    import typer
 
 
 class HashKind(Enum):
@@ -32,7 +33,9 @@ def command(
     inv: Invocation,
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help="The files to read.")] = None,
     write: Annotated[bool, typer.Option("-w", help="Write the objects into the store as well.")] = False,
-    kind: Annotated[HashKind, typer.Option("-t", metavar="KIND", help="What the bytes are.")] = HashKind.CONTENT,
+    kind: Annotated[
+        HashKind, typer.Option("-t", metavar="KIND", help="What the bytes are.")
+    ] = HashKind.CONTENT,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the bytes from standard input.")] = False,
     stdin_paths: Annotated[
         bool, typer.Option("--stdin-paths", help="Read file names from standard input, one per record.")

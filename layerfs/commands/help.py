@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.manual import read_page
 from layerfs.output import Reply
 from layerfs.present.manual import present_page
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A command, or a topic such as 'scripting'.")] = "layerfs",
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="A command, or a topic such as 'scripting'.")
+    ] = "layerfs",
 ) -> Reply:
     """Show the manual page of a command or a topic.
 

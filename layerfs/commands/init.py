@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.frame import Invocation
@@ -14,6 +12,9 @@ from layerfs.layout import default_store_path, find_store_of
 from layerfs.output import Reply
 from layerfs.present.captures import present_init
 from layerfs.workspace.warming import warm_up
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

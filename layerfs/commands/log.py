@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.decorations import read_decorations
 from layerfs.errors import UsageError
@@ -14,6 +12,9 @@ from layerfs.output import Reply
 from layerfs.present.history import present_log
 from layerfs.refs import MAIN
 from layerfs.revisionset import Selection, parse_set, select
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -33,9 +34,14 @@ def command(
     calls: Annotated[
         bool, typer.Option("--calls", help="Show a line per commit with its agent, tool call and command.")
     ] = False,
-    first_parent: Annotated[bool, typer.Option("--first-parent", help="Follow the first parent only.")] = False,
+    first_parent: Annotated[
+        bool, typer.Option("--first-parent", help="Follow the first parent only.")
+    ] = False,
     joins: Annotated[
-        bool, typer.Option("--joins", help="Show the commits that only join concurrent commits of a branch as well.")
+        bool,
+        typer.Option(
+            "--joins", help="Show the commits that only join concurrent commits of a branch as well."
+        ),
     ] = False,
 ) -> Reply:
     """Show commits, newest first: id, the names that point at it, author, date, where it came from, message.

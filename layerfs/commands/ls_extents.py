@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.objects import present_pieces
 from layerfs.states import place_extents
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="REV:PATH, or the id of a chunk or an extent tree.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="REV:PATH, or the id of a chunk or an extent tree.")
+    ],
 ) -> Reply:
     """List the pieces of a stored file: offset, length, chunk id or "hole", one per line."""
     return present_pieces(place_extents(inv.store, file, inv.at))

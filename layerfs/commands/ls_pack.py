@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.packlist import list_pack, list_packs
 from layerfs.present.packs import present_pack, present_packs
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.entries import present_tree
 from layerfs.states import list_tree, resolve_directory
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -17,7 +18,9 @@ def command(
     directory: Annotated[
         str, typer.Argument(metavar="TREE", help="REV, REV:PATH, or the id of a root, tree, commit or layer.")
     ],
-    recursive: Annotated[bool, typer.Option("-r", help="List everything below, directories included.")] = False,
+    recursive: Annotated[
+        bool, typer.Option("-r", help="List everything below, directories included.")
+    ] = False,
     long: Annotated[bool, typer.Option("-l", help="Show size and mtime as well.")] = False,
 ) -> Reply:
     """List a directory: mode, kind, id, a tab, the name; with -l size and mtime before the tab.
@@ -25,4 +28,6 @@ def command(
     Names count from the directory that was named. Entries without an object of their own (empty files, links, sockets,
     FIFOs, devices) show a dash. Names with odd bytes are quoted as git quotes them; -z quotes nothing.
     """
-    return present_tree(list_tree(inv.store.objects, resolve_directory(inv.store, directory, inv.at), recursive), long)
+    return present_tree(
+        list_tree(inv.store.objects, resolve_directory(inv.store, directory, inv.at), recursive), long
+    )

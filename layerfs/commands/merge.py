@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.combine import CombineRequest, combine
@@ -14,6 +12,9 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.meeting import present_merge
 from layerfs.revision import resolve
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

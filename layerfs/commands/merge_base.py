@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -13,6 +11,9 @@ from layerfs.present.history import present_answer, present_bases
 from layerfs.revisionset import find_merge_bases, reaches
 from layerfs.states import resolve_commits
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
@@ -20,7 +21,8 @@ def command(
     other: Annotated[str, typer.Argument(metavar="B", help="Another revision.")],
     every: Annotated[bool, typer.Option("--all", help="Print all merge bases, newest first.")] = False,
     is_ancestor: Annotated[
-        bool, typer.Option("--is-ancestor", help="Print nothing; exit 0 if A is B or reachable from it, else 1.")
+        bool,
+        typer.Option("--is-ancestor", help="Print nothing; exit 0 if A is B or reachable from it, else 1."),
     ] = False,
 ) -> Reply:
     """Print the best common ancestor of two commits, the base that a merge of them starts from.

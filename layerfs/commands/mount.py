@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from enum import Enum
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.frame import Invocation
@@ -15,6 +13,9 @@ from layerfs.present.workspaces import present_attached
 from layerfs.revision import resolve
 from layerfs.settings import Settings
 from layerfs.workspace.attach import MountRequest, attach
+
+if TYPE_CHECKING:
+    import typer
 
 
 class EngineChoice(Enum):

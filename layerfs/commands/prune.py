@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.collect import CollectOptions
 from layerfs.frame import Invocation
@@ -13,10 +11,15 @@ from layerfs.present.upkeep import present_pruned
 from layerfs.prune import prune
 from layerfs.settings import Settings, cache_bound, retention
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would go, and change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would go, and change nothing.")
+    ] = False,
     cache: Annotated[
         bool, typer.Option("--cache", help="Remove every layer of the cache that is not in use.")
     ] = False,
@@ -26,7 +29,9 @@ def command(
     ] = None,
     dropped_expire: Annotated[
         int | None,
-        typer.Option("--dropped-expire", metavar="DAYS", min=0, help="Keep deleted branches and tags this long."),
+        typer.Option(
+            "--dropped-expire", metavar="DAYS", min=0, help="Keep deleted branches and tags this long."
+        ),
     ] = None,
 ) -> Reply:
     """Do all that "layerfs gc" does, make the layer cache fit cache.max-size, and remove what killed commands left.

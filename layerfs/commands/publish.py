@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.commit import check_message
@@ -14,6 +12,9 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.meeting import present_publish
 from layerfs.publish import PublishRequest, parse_layer, publish_branch
+
+if TYPE_CHECKING:
+    import typer
 
 
 class Mode(Enum):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.collect import WAIT_SECONDS, CollectOptions
 from layerfs.errors import UsageError
@@ -15,6 +13,9 @@ from layerfs.present.upkeep import present_purged
 from layerfs.purge import PurgeRequest, purge
 from layerfs.revision import resolve
 from layerfs.settings import Settings, retention
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -26,7 +27,8 @@ def command(
         str | None, typer.Option("--commit", metavar="REV", help="Take this commit out instead of a path.")
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for writers that began before.")
+        float,
+        typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for writers that began before."),
     ] = WAIT_SECONDS,
 ) -> Reply:
     """Take paths, with all below them, or a commit out of all history, and their bytes off the disk.
@@ -44,4 +46,6 @@ def command(
     kept = retention(Settings(inv.store.path), inv.context.clock(), None, None)
     with inv.progress() as progress:
         request = PurgeRequest(given, commits)
-        return present_purged(purge(inv.store, request, CollectOptions(kept, wait), inv.context.author(), progress))
+        return present_purged(
+            purge(inv.store, request, CollectOptions(kept, wait), inv.context.author(), progress)
+        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.branches import present_reflog
 from layerfs.reflog import read_reflog
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.packs import present_repacked
 from layerfs.repack import LEVEL, RepackOptions, repack
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    everything: Annotated[bool, typer.Option("--all", help="Also rewrite packs that were repacked before.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also rewrite packs that were repacked before.")
+    ] = False,
     level: Annotated[
         int, typer.Option("--level", metavar="N", min=1, max=22, help="How deeply to compress, as in zstd.")
     ] = LEVEL,

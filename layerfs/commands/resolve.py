@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.errors import UsageError
@@ -12,6 +10,9 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.openmerge import present_open
 from layerfs.workspace.openmerge import list_undecided, resolve_conflict
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
@@ -12,6 +10,9 @@ from layerfs.present.work import present_advance
 from layerfs.revision import resolve
 from layerfs.workspace.advance import restore_workspace
 from layerfs.workspace.status import refuse_stale
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -12,6 +10,9 @@ from layerfs.history import CommitReader
 from layerfs.output import Reply
 from layerfs.present.history import present_rev_list
 from layerfs.revisionset import Selection, parse_set, select
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -26,9 +27,12 @@ def command(
     limit: Annotated[
         int | None, typer.Option("-n", "--max-count", min=0, metavar="N", help="Print at most N commits.")
     ] = None,
-    first_parent: Annotated[bool, typer.Option("--first-parent", help="Follow the first parent only.")] = False,
+    first_parent: Annotated[
+        bool, typer.Option("--first-parent", help="Follow the first parent only.")
+    ] = False,
     topological: Annotated[
-        bool, typer.Option("--topo-order", help="Never show a parent before its child, whatever the clocks said.")
+        bool,
+        typer.Option("--topo-order", help="Never show a parent before its child, whatever the clocks said."),
     ] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only how many there are.")] = False,
 ) -> Reply:

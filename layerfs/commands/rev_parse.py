@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -14,6 +12,9 @@ from layerfs.output import Reply
 from layerfs.present.objects import present_ids
 from layerfs.states import resolve_each, resolve_many
 from layerfs.stdin import iter_records
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now, provenance_from
 from layerfs.commit import check_message
@@ -16,6 +14,9 @@ from layerfs.present.runs import present_run
 from layerfs.recording import CommitRequest
 from layerfs.revision import resolve
 from layerfs.workspace.runs import RunRequest, run_command
+
+if TYPE_CHECKING:
+    import typer
 
 STDERR = 2
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.decorations import read_decorations
 from layerfs.errors import UsageError
@@ -12,6 +10,9 @@ from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.showing import PatchStyle, present_place, present_state
 from layerfs.showing import is_place, open_place, read_state
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
@@ -25,8 +26,12 @@ def command(
     ] = False,
     no_patch: Annotated[bool, typer.Option("-s", help="Show no patch.")] = False,
     stat: Annotated[bool, typer.Option("--stat", help="Show how many lines changed in each path.")] = False,
-    names: Annotated[bool, typer.Option("--name-status", help="Show a letter and the path of each change.")] = False,
-    times: Annotated[bool, typer.Option("--times", help="Show directories of which only the time changed.")] = False,
+    names: Annotated[
+        bool, typer.Option("--name-status", help="Show a letter and the path of each change.")
+    ] = False,
+    times: Annotated[
+        bool, typer.Option("--times", help="Show directories of which only the time changed.")
+    ] = False,
 ) -> Reply:
     """Show a commit and what it changed against its first parent; a layer, also how it came to main.
 
@@ -38,7 +43,13 @@ def command(
     if is_place(word):
         return present_place(open_place(inv.store, word, inv.at), inv.as_json)
     style = (
-        PatchStyle.NONE if no_patch else PatchStyle.STAT if stat else PatchStyle.NAMES if names else PatchStyle.PATCH
+        PatchStyle.NONE
+        if no_patch
+        else PatchStyle.STAT
+        if stat
+        else PatchStyle.NAMES
+        if names
+        else PatchStyle.PATCH
     )
     state = read_state(inv.store, word, inv.at, patch or stat or names, times)
     return present_state(state, read_decorations(inv.store.refs), style, inv.context.columns)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.refs import present_refs
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(
     inv: Invocation,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="List only these: full names, or their last parts as people use them."),
+        typer.Argument(
+            metavar="NAME", help="List only these: full names, or their last parts as people use them."
+        ),
     ] = None,
 ) -> Reply:
     """List branches, tags and main with the commits they name, one per line: id, space, full name.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
@@ -12,11 +10,15 @@ from layerfs.present.health import present_statistics
 from layerfs.revision import resolve
 from layerfs.stats import gather
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     revision: Annotated[
-        str | None, typer.Argument(metavar="REV", help="The state to measure, by default main's newest layer.")
+        str | None,
+        typer.Argument(metavar="REV", help="The state to measure, by default main's newest layer."),
     ] = None,
 ) -> Reply:
     """Show how big a state is, what the store takes for the whole history, and how much a commit adds.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -12,12 +10,17 @@ from layerfs.output import Reply
 from layerfs.present.branches import present_tag_moves, present_tags
 from layerfs.tags import delete_tags, list_tags, make_tag
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="The tag to make, and perhaps a revision after it; with -d tags to delete."),
+        typer.Argument(
+            metavar="NAME", help="The tag to make, and perhaps a revision after it; with -d tags to delete."
+        ),
     ] = None,
     delete: Annotated[bool, typer.Option("-d", "--delete", help="Delete tags.")] = False,
     force: Annotated[bool, typer.Option("-f", "--force", help="Move a tag that exists.")] = False,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now, provenance_from
 from layerfs.commit import check_message
@@ -15,6 +13,9 @@ from layerfs.present.workspaces import present_detached
 from layerfs.recording import CommitRequest
 from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.naming import name_workspace
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.frame import Invocation
@@ -14,6 +12,9 @@ from layerfs.revision import resolve
 from layerfs.workspace.advance import update_workspace
 from layerfs.workspace.openmerge import abort_merge, update_marked
 from layerfs.workspace.status import refuse_stale
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.errors import UsageError
 from layerfs.frame import Invocation
@@ -13,18 +11,25 @@ from layerfs.present.refs import present_ref_updates
 from layerfs.refupdates import RefUpdate, parse_update, update_refs
 from layerfs.stdin import iter_records
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="REF", help="The full ref, its new value, and perhaps the value expected to be there."),
+        typer.Argument(
+            metavar="REF", help="The full ref, its new value, and perhaps the value expected to be there."
+        ),
     ] = None,
     delete: Annotated[bool, typer.Option("-d", help="Delete the ref: REF [OLD].")] = False,
     stdin: Annotated[
         bool, typer.Option("--stdin", help="Read changes from standard input and make all of them or none.")
     ] = False,
-    why: Annotated[str, typer.Option("-m", metavar="REASON", help="The reason the reflog shows.")] = "update-ref",
+    why: Annotated[
+        str, typer.Option("-m", metavar="REASON", help="The reason the reflog shows.")
+    ] = "update-ref",
 ) -> Reply:
     """Set a branch or a tag to a commit; with OLD only if it is there now, else exit 12 and do nothing.
 

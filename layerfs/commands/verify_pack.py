@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.packlist import verify_packs
 from layerfs.present.packs import present_checks
 
+if TYPE_CHECKING:
+    import typer
+
 
 def command(
     inv: Invocation,
-    pack: Annotated[str | None, typer.Argument(metavar="PACK", help="The pack to check, instead of all.")] = None,
+    pack: Annotated[
+        str | None, typer.Argument(metavar="PACK", help="The pack to check, instead of all.")
+    ] = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="Check frames and indexes only, without decoding every object.")
     ] = False,

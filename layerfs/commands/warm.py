@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.workspaces import present_warm
 from layerfs.revision import resolve
 from layerfs.workspace.layercache import ensure_stack, own_flavour
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

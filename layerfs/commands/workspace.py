@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now
 from layerfs.frame import Invocation
@@ -14,9 +12,8 @@ from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.listing import describe_workspace, list_workspaces
 from layerfs.workspace.naming import name_workspace
 
-Name = Annotated[
-    str | None, typer.Argument(metavar="WORKSPACE", help="Its name or its directory; the one around here.")
-]
+if TYPE_CHECKING:
+    import typer
 
 
 def command_list(inv: Invocation) -> Reply:
@@ -28,7 +25,13 @@ def command_list(inv: Invocation) -> Reply:
     return present_workspaces(list_workspaces(inv.store))
 
 
-def command_show(inv: Invocation, workspace: Name = None) -> Reply:
+def command_show(
+    inv: Invocation,
+    workspace: Annotated[
+        str | None,
+        typer.Argument(metavar="WORKSPACE", help="Its name or its directory; the one around here."),
+    ] = None,
+) -> Reply:
     """Show all that is known of one workspace."""
     inv.stand_near(workspace)
     return present_workspace(describe_workspace(inv.store, name_workspace(inv, workspace)))
@@ -36,7 +39,10 @@ def command_show(inv: Invocation, workspace: Name = None) -> Reply:
 
 def command_remove(
     inv: Invocation,
-    workspace: Name = None,
+    workspace: Annotated[
+        str | None,
+        typer.Argument(metavar="WORKSPACE", help="Its name or its directory; the one around here."),
+    ] = None,
     discard: Annotated[bool, typer.Option("--discard", help="Drop uncommitted changes.")] = False,
 ) -> Reply:
     """Forget a workspace, attached or not; uncommitted changes need --discard."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from layerfs.frame import Invocation
 from layerfs.objectwriting import write_tree
 from layerfs.output import Reply
 from layerfs.present.trees import present_written
+
+if TYPE_CHECKING:
+    import typer
 
 
 def command(

@@ -6,6 +6,7 @@ import inspect
 import shutil
 import subprocess
 from collections import Counter
+from enum import Enum
 from importlib import util
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +14,11 @@ from types import ModuleType
 import pytest
 from world import ROOT, World
 
+from layerfs import parsing
 from layerfs.manual import MACROS, lay_out, parse
 from layerfs.output import Reply
 from layerfs.parsing import load, parser_of
+from layerfs.plainline import parameters_of, plain_call
 from layerfs.registry import COMMANDS, GROUPS, Command, first_words
 from layerfs.usage import describe
 
@@ -64,13 +67,28 @@ def test_parameters_are_described(row: Command) -> None:
 
 
 @by_name
+def test_a_usual_line_needs_no_parser_and_means_the_same(row: Command) -> None:
+    """Every option of every command, and a word for each argument: read the plain way and by Typer."""
+    parameters = parameters_of(load(row))
+    assert parameters is not None
+    line = ["--json", "--store", "s"]
+    for _, declared, leaf, *_ in parameters:
+        word = str(next(iter(leaf)).value) if issubclass(leaf, Enum) else "1"
+        flag = max(declared.names, key=len, default=None)
+        line += [word] if flag is None else [flag] if leaf is bool else [flag, word]
+    plain = plain_call(row, load(row), line)
+    assert plain is not None
+    assert plain == parsing.parse(row, line)
+
+
+@by_name
 def test_a_row_has_a_page_with_every_section(row: Command) -> None:
     path = ROOT / "man" / f"{row.page}.1"
     assert path.exists(), "run python man/generate.py, then write EXAMPLES"
     headings = [line.text for line in parse(path.read_text(encoding="utf-8")) if line.macro == "SH"]
-    assert tuple(heading.strip('"') for heading in headings if heading.strip('"') in SECTIONS_OF_A_COMMAND) == (
-        SECTIONS_OF_A_COMMAND
-    )
+    assert tuple(
+        heading.strip('"') for heading in headings if heading.strip('"') in SECTIONS_OF_A_COMMAND
+    ) == (SECTIONS_OF_A_COMMAND)
 
 
 def test_manual_pages_are_in_step() -> None:

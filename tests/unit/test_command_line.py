@@ -28,6 +28,7 @@ from layerfs.errors import (
 )
 from layerfs.frame import Invocation
 from layerfs.output import Reply
+from layerfs.plainline import plain_call
 from layerfs.refusals import explain_oserror
 from layerfs.registry import NONE, Command
 
@@ -59,7 +60,8 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a function in place of a command and return a way to set it."""
 
     def put(function: Any) -> Command:
-        monkeypatch.setattr(parsing, "load", lambda row: function)
+        for module in (parsing, frame):
+            monkeypatch.setattr(module, "load", lambda row: function)
         return ROW
 
     put(body)
@@ -81,7 +83,9 @@ def context(cwd: Path, **env: str) -> Context:
 
 def test_words_become_values_without_pydantic(probe: Any) -> None:
     loaded = "pydantic" in sys.modules
-    call = parsing.parse(ROW, ["a", "--mode", "fast", "-n", "3", "--tag", "x", "--tag=y", "-z", "--", "--force"])
+    call = parsing.parse(
+        ROW, ["a", "--mode", "fast", "-n", "3", "--tag", "x", "--tag=y", "-z", "--", "--force"]
+    )
     assert isinstance(call, parsing.Call)
     assert call.arguments == {
         "paths": ["a", "--force"],
@@ -92,6 +96,86 @@ def test_words_become_values_without_pydantic(probe: Any) -> None:
     }
     assert call.options == parsing.GlobalOptions(nul=True)
     assert loaded or "pydantic" not in sys.modules
+
+
+LINES = [
+    [],
+    ["a"],
+    ["a", "-", "b", ""],
+    ["--count", "3", "a", "--force"],
+    ["-n", "2", "-n", "4"],
+    ["--mode=fast", "--tag", "x", "--tag=y=z", "--tag="],
+    ["--store", "s", "-C", "d", "--json", "-z"],
+    ["--", "--force", "--", "a"],
+    ["--force", "--", "-n"],
+]
+ODD_LINES = [["-n3"], ["--tag", "-x"], ["-zz"], ["--tag", "--", "a"]]
+WRONG_LINES = [
+    ["-n", "x"],
+    ["-n=3"],
+    ["-n", "0"],
+    ["--mode", "slow"],
+    ["--nothing"],
+    ["--tag"],
+    ["--force=yes"],
+    ["--forc"],
+    ["-zq"],
+]
+
+
+@pytest.mark.parametrize("words", LINES, ids=" ".join)
+def test_a_plain_line_means_without_the_parser_what_it_means_with_it(words: list[str], parsed: Any) -> None:
+    plain = plain_call(ROW, body, words)
+    assert plain is not None
+    assert plain == parsed(words)
+
+
+@pytest.mark.parametrize("words", ODD_LINES, ids=" ".join)
+def test_what_is_not_plain_is_left_to_the_parser(words: list[str], parsed: Any) -> None:
+    assert plain_call(ROW, body, words) in (None, parsed(words))
+
+
+@pytest.mark.parametrize("words", WRONG_LINES, ids=" ".join)
+def test_what_is_wrong_is_left_to_the_parser(words: list[str]) -> None:
+    assert plain_call(ROW, body, words) is None
+
+
+def pair(
+    inv: Invocation,
+    first: Annotated[str, typer.Argument(metavar="A", help="The first.")],
+    rest: Annotated[list[str], typer.Argument(metavar="B", help="More.")],
+    last: Annotated[str, typer.Argument(metavar="C", help="The last.")],
+) -> Reply:
+    """Do it."""
+    return Reply({})
+
+
+def optional(
+    inv: Invocation,
+    first: Annotated[str, typer.Argument(metavar="A", help="The first.")],
+    second: Annotated[str | None, typer.Argument(metavar="B", help="The second.")] = None,
+) -> Reply:
+    """Do it."""
+    return Reply({})
+
+
+@pytest.mark.parametrize("count", range(6))
+@pytest.mark.parametrize("function", [pair, optional])
+def test_words_go_to_the_same_arguments(probe: Any, function: Any, count: int) -> None:
+    words = list("abcdef"[:count])
+    plain = plain_call(probe(function), function, words)
+    try:
+        call = parsing.parse(ROW, words)
+    except UsageError:
+        assert plain is None
+    else:
+        assert plain == call
+
+
+@pytest.fixture
+def parsed(probe: Any) -> Any:
+    """Return what Typer makes of a line of the probe."""
+    return lambda words: parsing.parse(ROW, words)
 
 
 def test_defaults_and_global_options(probe: Any) -> None:
@@ -119,7 +203,9 @@ def test_usage_errors(probe: Any, words: list[str], message: str) -> None:
 
 
 def test_a_missing_argument_is_named(probe: Any) -> None:
-    def needs(inv: Invocation, rev: Annotated[str, typer.Argument(metavar="REV", help="A revision.")]) -> Reply:
+    def needs(
+        inv: Invocation, rev: Annotated[str, typer.Argument(metavar="REV", help="A revision.")]
+    ) -> Reply:
         """Do it."""
         return Reply({})
 
@@ -229,7 +315,9 @@ def test_the_clock_of_tests_steps_by_a_second(monkeypatch: pytest.MonkeyPatch) -
 def make_store(path: Path, source: Path | None = None) -> Path:
     from layerfs.store import Store
 
-    Store.create(os.fsencode(path), source=None if source is None else os.fsencode(source), clock=lambda: 0).close()
+    Store.create(
+        os.fsencode(path), source=None if source is None else os.fsencode(source), clock=lambda: 0
+    ).close()
     return path
 
 

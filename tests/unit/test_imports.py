@@ -79,7 +79,7 @@ def layer(name: str) -> int:
         return 6
     if first == "commands":
         return 5
-    if name in ("frame", "parsing", "render"):
+    if name in ("frame", "parsing", "plainline", "render"):
         return 4
     if first == "present" or name in ("usage", "output", "registry", "manual"):
         return 3
