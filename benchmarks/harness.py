@@ -75,19 +75,22 @@ class Result(NamedTuple):
         return self.measured.median / self.against.median
 
 
-def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse what every benchmark takes: ``--rounds N``, ``--quick`` and ``--json FILE``."""
-    parser = argparse.ArgumentParser(
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser of what every benchmark takes: ``--rounds N``, ``--quick`` and ``--json FILE``."""
+    made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--rounds", type=int, default=LEAST_ROUNDS, help="runs of each contender (at least 5)"
-    )
-    parser.add_argument(
+    made.add_argument("--rounds", type=int, default=LEAST_ROUNDS, help="runs of each contender (at least 5)")
+    made.add_argument(
         "--quick", action="store_true", help="small inputs and two rounds: does it run, not how fast"
     )
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    found = parser.parse_args(argv)
+    made.add_argument("--json", type=Path, help="write the figures to this file")
+    return made
+
+
+def arguments(description: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse what every benchmark takes."""
+    found = parser(description).parse_args(argv)
     found.rounds = QUICK_ROUNDS if found.quick else max(found.rounds, LEAST_ROUNDS)
     return found
 
@@ -130,10 +133,10 @@ def limit(job: str, measured: Timing, at_most: float | None = None, at_least: fl
     """Make a result whose goal is a figure of its own; with neither bound it is only shown."""
     if at_least is not None:
         return Result(
-            job, measured, None, f"≥ {_figure(at_least, measured.unit)}", measured.median >= at_least
+            job, measured, None, f"≥ {figure(at_least, measured.unit)}", measured.median >= at_least
         )
     if at_most is not None:
-        return Result(job, measured, None, f"≤ {_figure(at_most, measured.unit)}", measured.median <= at_most)
+        return Result(job, measured, None, f"≤ {figure(at_most, measured.unit)}", measured.median <= at_most)
     return Result(job, measured, None, "–", None)
 
 
@@ -165,11 +168,12 @@ def verdict(met: bool | None) -> str:
 
 def shown(timing: Timing) -> str:
     """Return a median with its spread."""
-    text = _figure(timing.median, timing.unit)
+    text = figure(timing.median, timing.unit)
     return f"{text} ± {timing.spread:.0%}" if len(timing.wall) > 1 else text
 
 
-def _figure(value: float, unit: str) -> str:
+def figure(value: float, unit: str) -> str:
+    """Return a figure with its unit."""
     if unit == "B":
         return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.2f} kB"
     if unit == "/s":

@@ -16,6 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.harness import figure
+
 SCRIPTS = ("init", "checkout", "mount", "commit", "workspace_io", "startup", "writers", "growth", "chunker")
 HERE = Path(__file__).resolve().parent
 
@@ -35,15 +39,6 @@ def run_script(name: str, options: argparse.Namespace, directory: Path) -> dict[
         return None
     found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return found
-
-
-def figure(value: float, unit: str) -> str:
-    """Return a figure with its unit."""
-    if unit == "B":
-        return f"{value / 1e6:.1f} MB" if value >= 1e6 else f"{value / 1e3:.2f} kB"
-    if unit == "/s":
-        return f"{value:,.0f}/s"
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
 
 
 def row(result: dict[str, Any]) -> str:
