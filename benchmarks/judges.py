@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -42,6 +43,8 @@ CPYTHON = (
     "test_genericpath", "test_dbm", "test_dbm_dumb", "test_shelve", "test_stat", "test_py_compile",
     "test_compileall", "test_zipimport", "test_bz2", "test_gzip",
 )
+MODULE_SECONDS = 300
+"""How long one module may take; what does not finish is an outcome like any other."""
 SQLITE = (
     "wal", "wal2", "lock", "lock2", "crash", "crash3", "walcrash", "pager1", "shared", "ioerr",
     "mmap1", "walmode", "journal1", "io",
@@ -76,20 +79,30 @@ class Judge(NamedTuple):
 
 
 def call(command: list[str], cwd: Path, seconds: float = 1800, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run a judge in a mount namespace of its own, since some mount things; never fail on its exit code."""
+    """Run a judge in a mount namespace of its own, since some mount things; never fail on its exit code.
+
+    Raises TimeoutExpired when time is up, and then ends everything of the judge's session.
+    """
     private = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else []
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "PYTHON"))}
-    return subprocess.run(
+    child = subprocess.Popen(
         [*private, *command],
         cwd=cwd,
         env={**environment, **extra},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        timeout=seconds,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        out, err = child.communicate(timeout=seconds)
+    except BaseException:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        raise
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
 # -- CPython's own tests ---------------------------------------------------------------------------------------------
@@ -106,18 +119,31 @@ def prepare_cpython(_: Path) -> list[str]:
 
 
 def run_cpython(known: list[str], place: Path) -> Outcomes:
-    """Run the tests with every temporary file in the place."""
-    report = place.parent / f"{place.name}-report.xml"
-    options = ["--tempdir", str(place), "--junit-xml", str(report), "-u", "largefile,subprocess", "--timeout", "600"]
-    done = call([known[0], "-m", "test", *options, *CPYTHON], place, TMPDIR=str(place))
-    if not report.exists():
-        raise Missing(f"the tests wrote no report: {done.stderr[-300:]}")
+    """Run the tests, a module at a time, with every temporary file in the place."""
+    outcomes: Outcomes = {}
+    for module in CPYTHON:
+        report = place.parent / f"{place.name}-{module}.xml"
+        options = ["--tempdir", str(place), "--junit-xml", str(report), "-u", "largefile,subprocess"]
+        try:
+            done = call([known[0], "-m", "test", *options, module], place, MODULE_SECONDS, TMPDIR=str(place))
+        except subprocess.TimeoutExpired:
+            outcomes[module] = "did not finish"
+            continue
+        if not report.exists():
+            outcomes[module] = f"no report: {done.stderr.strip()[-200:]}"
+            continue
+        outcomes.update(read_report(report))
+        report.unlink()
+    return outcomes
+
+
+def read_report(report: Path) -> Outcomes:
+    """Return the outcome of each test case in a JUnit report."""
     outcomes: Outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
         tags = {child.tag for child in case}
         outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else case.get("result")
         outcomes[str(case.get("name"))] = {"completed": "passed", None: "passed"}.get(outcome, str(outcome))
-    report.unlink()
     return outcomes
 
 
