@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
-
-from blake3 import blake3
 
 from layerfs.capture import KIND_OF_TYPE
 from layerfs.errors import StoreDamaged, TornRead, quote
@@ -39,6 +37,7 @@ from layerfs.workspace.overlayxattrs import (
     read_attributes,
 )
 from layerfs.workspace.uppercache import UpperCache, remember
+from layerfs.workspace.upperlinks import link_sets, with_link_groups
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LISTING_RATIO = 8
@@ -95,7 +94,7 @@ class UpperScan:
     def __init__(self, base: Entry, found: list[UpperEntry], started_ns: int) -> None:
         self.base = base
         self.started_ns = started_ns
-        self._links = _link_sets(found)
+        self._links = link_sets(found)
         self.found = found
 
     @property
@@ -143,20 +142,6 @@ def _filled(entry: UpperEntry, content: Content) -> UpperEntry:
     return entry._replace(new=new, row=row, pending=False)
 
 
-def _link_sets(found: Iterable[UpperEntry]) -> dict[tuple[int, int], list[bytes]]:
-    sets: dict[tuple[int, int], list[bytes]] = {}
-    for entry in found:
-        row = entry.row
-        if (
-            row is not None
-            and row.nlink > 1
-            and entry.new is not None
-            and entry.new.kind is not EntryKind.DIR
-        ):
-            sets.setdefault((row.dev, row.ino), []).append(entry.path)
-    return {inode: paths for inode, paths in sets.items() if len(paths) > 1}
-
-
 def scan_upper(
     upper: int,
     source: ObjectSource,
@@ -183,35 +168,7 @@ def scan_upper(
         name = error.filename if isinstance(error.filename, bytes | str) else b""
         raise TornRead(f"{quote(os.path.basename(name))} vanished while the workspace was read") from None
     found = sorted(walker.found, key=lambda entry: path_key(entry.path))
-    return UpperScan(base, _with_link_groups(found, base.ref, cache), started_ns)
-
-
-def _with_link_groups(found: list[UpperEntry], salt: bytes, cache: UpperCache | None) -> list[UpperEntry]:
-    """Give the names of one inode one group: the one they had in the last scan, else one made of the smallest name.
-
-    A group of the base is never taken over: an upper inode is not linked with what the base still shows (``index=off``).
-    The salt keeps a new group from meeting one that the base made of the same name.
-    """
-    groups: dict[bytes, int] = {}
-    taken: set[int] = set()
-    for paths in _link_sets(found).values():
-        known = [
-            cache.rows[path].entry.link_group for path in paths if cache is not None and path in cache.rows
-        ]
-        group = next((number for number in known if number and number not in taken), 0)
-        if not group:
-            digest = blake3(salt + min(paths)).digest(8)
-            group = int.from_bytes(digest, "little") or 1
-        taken.add(group)
-        groups.update((path, group) for path in paths)
-    return [
-        entry._replace(new=entry.new._replace(link_group=groups.get(entry.path, 0)))
-        if entry.row is not None
-        and entry.new is not None
-        and entry.new.link_group != groups.get(entry.path, 0)
-        else entry
-        for entry in found
-    ]
+    return UpperScan(base, with_link_groups(found, source, base, cache), started_ns)
 
 
 class _Names:

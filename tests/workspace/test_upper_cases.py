@@ -11,6 +11,7 @@ from mounting import Stand, capture, copy_root_attributes, flat, mounted, read_u
 
 from layerfs.errors import StoreDamaged
 from layerfs.objects.entry import Entry, EntryKind
+from layerfs.objects.environment import walk
 from layerfs.objects.memory import MemoryObjects
 from layerfs.workspace.overlay import Layers, reset_work
 from layerfs.workspace.upper import scan_upper
@@ -143,6 +144,50 @@ def test_linking_to_a_split_off_name_makes_a_new_group(ground: Ground) -> None:
     assert entries[b"small/a"].link_group
     assert not entries[b"small/b"].link_group
     assert read == 1
+
+
+def test_a_file_made_again_with_all_its_names_is_no_change(ground: Ground) -> None:
+    """As tar and git do it. With a name less, or one that the base still shows elsewhere, it is another file."""
+    store, base = base_of(ground)
+    seen = os.lstat(os.path.join(ground.path(b"lower"), b"small/a"))
+
+    def make_again(*names: str) -> None:
+        for name in names:
+            ground.file(name).unlink(missing_ok=True)
+        ground.file(names[0]).write_text("a")
+        for name in names[1:]:
+            os.link(ground.file(names[0]), ground.file(name))
+        os.utime(ground.file(names[0]), ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+
+    with mounted(ground.layers, ground.target):
+        make_again("small/a", "small/b")
+    reset_work(ground.path(b"work"))
+    _, first, _ = read_upper(store, base, ground.path(b"upper"))
+    assert [entry.path for entry in first.changes if not entry.is_only_times] == []
+    store.reads = 0
+    _, again, _ = read_upper(store, base, ground.path(b"upper"), first.cache())
+    assert [entry.path for entry in again.changes if not entry.is_only_times] == []
+    assert store.reads < 10, "what was found out once is remembered"
+    with mounted(ground.layers, ground.target):
+        make_again("small/a", "small/b", "small/c")
+    reset_work(ground.path(b"work"))
+    made, _, _ = read_upper(store, base, ground.path(b"upper"), again.cache())
+    entries = flat(store, made)
+    assert entries[b"small/a"] == entries[b"small/b"] == entries[b"small/c"]
+
+
+def test_a_file_made_again_beside_its_moved_names_is_another(ground: Ground) -> None:
+    store, base = base_of(ground)
+    seen = os.lstat(os.path.join(ground.path(b"lower"), b"small/a"))
+    with mounted(ground.layers, ground.target):
+        os.rename(ground.file("small"), ground.file("away"))
+        os.mkdir(ground.file("small"))
+        ground.file("small/a").write_text("a")
+        os.link(ground.file("small/a"), ground.file("small/b"))
+        os.utime(ground.file("small/a"), ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    made, _, _ = read_upper(store, base, ground.path(b"upper"))
+    groups = {path: entry.link_group for path, entry in walk(store, made) if entry.link_group}
+    assert groups[b"small/a"] == groups[b"small/b"] != groups[b"away/a"] == groups[b"away/b"]
 
 
 def test_a_group_keeps_its_number_from_scan_to_scan(ground: Ground) -> None:
