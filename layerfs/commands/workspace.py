@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def command_list(inv: Invocation) -> Reply:
     """List workspaces: name, engine, state, branch, last commit, path.
 
-    The state is "attached", "private" (a run is going on in it), "kept" (not attached, with its work), or "stale" (its
-    mount is gone, as after a restart: "layerfs mount" of the same name heals it).
+    The state is "attached", "private" (a run is going on in it, or another mount namespace has it), "kept" (not attached,
+    with its work), or "stale" (its mount is gone, as after a restart: "layerfs mount" of the same name heals it).
     """
     return present_workspaces(list_workspaces(inv.store))
 

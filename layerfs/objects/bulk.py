@@ -31,7 +31,7 @@ class BulkPack:
         self._doubtful = doubtful
         self._files = files
         self._packs_fd = packs_fd
-        self._name, self._descriptor = _create_locked(files, packs_fd)
+        self._name, self._descriptor = _create_locked(files, packs_fd, TEMPORARY)
         self._index = IndexBuilder()
         self._length = packs.HEADER_BYTES
         self.number: int | None = None
@@ -78,8 +78,7 @@ class BulkPack:
     def seal(self) -> int:
         """Make the pack and its index durable under a free number and return it."""
         self._files.sync(self._descriptor)
-        temporary = TEMPORARY_INDEX + self._name.removeprefix(TEMPORARY)
-        descriptor = self._files.create(self._packs_fd, temporary)
+        temporary, descriptor = _create_locked(self._files, self._packs_fd, TEMPORARY_INDEX)
         try:
             self._files.write(descriptor, self._index.encode(self._length), 0)
             self._files.sync(descriptor)
@@ -147,8 +146,6 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
                 continue
             if number and not _is_superfluous(descriptor, begin):
                 continue
-            if name.startswith(TEMPORARY_INDEX) and _has_live_pack(files, packs_fd, name):
-                continue
             if number:
                 _remove_quietly(files, packs_fd, packs.index_file(number))
             _remove_quietly(files, packs_fd, name)
@@ -180,15 +177,10 @@ def _first_sequence(files: Files, packs_fd: int, base: int) -> int:
         os.close(descriptor)
 
 
-def _has_live_pack(files: Files, packs_fd: int, index_name: bytes) -> bool:
-    """Whether the process that writes this temporary index lives (its number is in the name)."""
-    process = index_name.removeprefix(TEMPORARY_INDEX).split(b"-")[0]
-    return process.isdigit() and os.path.exists(b"/proc/" + process)
-
-
-def _create_locked(files: Files, packs_fd: int) -> tuple[bytes, int]:
+def _create_locked(files: Files, packs_fd: int, prefix: bytes) -> tuple[bytes, int]:
+    """Create a file that no sweep takes for a dead writer's, whatever process ids mean to whoever sweeps."""
     while True:
-        name = TEMPORARY + b"%d-" % os.getpid() + os.urandom(6).hex().encode("ascii")
+        name = prefix + b"%d-" % os.getpid() + os.urandom(6).hex().encode("ascii")
         descriptor = files.create(packs_fd, name)
         lock_file(descriptor, wait=True)
         if os.fstat(descriptor).st_nlink:

@@ -13,7 +13,7 @@ from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 
 
 class State(Enum):
-    """Whether a workspace is there: ``private`` ones live in the namespace of a ``run``."""
+    """Whether a workspace is there: ``private`` ones live in the mount namespace of a ``run``, or in another one."""
 
     ATTACHED = "attached"
     PRIVATE = "private"
@@ -37,7 +37,8 @@ def describe_workspace(store: Store, record: WorkspaceRecord) -> Listed:
     elif not record.path:
         state = State.PRIVATE if runs(store, record) else State.KEPT
     else:
-        state = State.ATTACHED if is_alive(store, record) else State.STALE
+        elsewhere = State.PRIVATE if runs(store, record) else State.STALE
+        state = State.ATTACHED if is_alive(store, record) else elsewhere
     return Listed(record, state, upper)
 
 

@@ -39,6 +39,8 @@ USER_OPTIONS: tuple[Option, ...] = (
 )
 """In a user namespace the kernel refuses redirects and metacopy, whose attributes a user could forge."""
 
+_IN_USE_OPTIONS: tuple[Option, ...] = ((b"index", b"on"),)
+
 MAX_LOWERS = 500
 _SPECIAL = frozenset(b":,\\")
 
@@ -160,6 +162,29 @@ def find_mount(target: bytes, source: bytes) -> Mount | None:
 def is_mounted(target: bytes, source: bytes) -> bool:
     """Whether our mount is what one sees at ``target`` in this mount namespace."""
     return find_mount(target, source) is not None
+
+
+def is_upper_in_use(upper: bytes) -> bool:
+    """Whether any overlay of this machine, in whatever mount namespace, has this directory as its upper.
+
+    The kernel marks an upper in use, and with ``index=on`` refuses a second mount of it before it looks at the work
+    directory. So a mount is tried that must fail: with EBUSY if the upper is in use, and otherwise with EINVAL for a work
+    directory that is the upper itself. It changes nothing. Whoever may not mount learns nothing and is told no.
+    """
+    if not os.path.isdir(upper):
+        return False
+    with ExitStack() as opened:
+        layers = Layers((b"/",), upper, upper)
+        try:
+            if _can_append_lowers():
+                opened.callback(os.close, _create(layers, b"layerfs:probe", _IN_USE_OPTIONS, opened))
+            else:
+                kernel.mount(
+                    b"layerfs:probe", upper, b"overlay", 0, _option_page(layers, _IN_USE_OPTIONS, opened)
+                )
+        except OSError as error:
+            return error.errno == errno.EBUSY
+    return False
 
 
 def unmount(target: bytes, source: bytes, *, detach: bool = False) -> None:

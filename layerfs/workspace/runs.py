@@ -16,11 +16,12 @@ import os
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.commit import check_branch, commit_workspace
-from layerfs.errors import Busy, NotFound, Refused, Unable, quote
+from layerfs.errors import NotFound, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.progress import SILENT, Progress
@@ -36,7 +37,7 @@ from layerfs.workspace.attach import (
     workspace_name,
 )
 from layerfs.workspace.cacheupkeep import keep_bound
-from layerfs.workspace.claims import claim_name, hold
+from layerfs.workspace.claims import RUN_LOCK, claim_name, hold, refuse_running, using
 from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of, layer_path
@@ -53,9 +54,8 @@ from layerfs.workspace.places import (
 )
 from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
 from layerfs.workspace.references import find_references
-from layerfs.workspace.supervise import Command, is_in_use, start
+from layerfs.workspace.supervise import Command, start
 
-LOCK = b"in-use"
 COPY = b"copy"
 TIMED_OUT = 124
 GIT_SETTINGS = (("core.checkStat", "minimal"), ("core.trustctime", "false"))
@@ -101,23 +101,24 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
         raise Unable("this store was made without a captured directory", "use 'layerfs mount REV DIR'")
     notes: list[str] = []
     _check_commit(store, request)
-    if request.inside is not None:
-        with hold(store, read_workspace(store.refs, request.inside).name):
-            record = _reopen(store, request, progress)
-    else:
-        assert request.revision is not None
-        record = _open(store, request, request.revision, progress, notes)
-    lock = os.path.join(workspace_directory(store, record.name), LOCK)
-    env = run_environment(request.env, store.path, record.name)
-    command = Command(tuple(request.argv), env, request.directory, lock, request.stdout)
-    began = time.monotonic_ns()
-    try:
-        running = start(_place(store, record, source, request, notes), command)
-    except BaseException:
-        forget(store.path)
-        if request.inside is None:
-            drop_record(store, record, request.author)
-        raise
+    with ExitStack() as held:
+        if request.inside is not None:
+            with hold(store, read_workspace(store.refs, request.inside).name):
+                record = _reopen(store, request, progress, held)
+        else:
+            assert request.revision is not None
+            record = _open(store, request, request.revision, progress, notes, held)
+        lock = os.path.join(workspace_directory(store, record.name), RUN_LOCK)
+        env = run_environment(request.env, store.path, record.name)
+        command = Command(tuple(request.argv), env, request.directory, lock, request.stdout)
+        began = time.monotonic_ns()
+        try:
+            running = start(_place(store, record, source, request, notes), command)
+        except BaseException:
+            forget(store.path)
+            if request.inside is None:
+                drop_record(store, record, request.author)
+            raise
     notes += [f"layerfs: {quote(path)} is not visible inside the workspace" for path in running.entered.lost]
     if running.problem is not None:
         notes.append(f"layerfs: {running.problem}")
@@ -167,10 +168,16 @@ def run_environment(env: Mapping[bytes, bytes], store: bytes, workspace: str) ->
 
 
 def _open(
-    store: Store, request: RunRequest, revision: Revision, progress: Progress, notes: list[str]
+    store: Store,
+    request: RunRequest,
+    revision: Revision,
+    progress: Progress,
+    notes: list[str],
+    held: ExitStack,
 ) -> WorkspaceRecord:
-    """Make a new private workspace with the best engine there is."""
+    """Make a new private workspace with the best engine there is; its lock goes to ``held``."""
     with claim_name(store, workspace_name(revision)) as name:
+        held.enter_context(using(store, name))
         return _open_as(store, name, request, revision, progress, notes)
 
 
@@ -263,13 +270,13 @@ def _open_copy(
     return record
 
 
-def _reopen(store: Store, request: RunRequest, progress: Progress) -> WorkspaceRecord:
-    """Return a kept workspace, ready to be entered again."""
+def _reopen(store: Store, request: RunRequest, progress: Progress, held: ExitStack) -> WorkspaceRecord:
+    """Return a kept workspace, ready to be entered again; its lock goes to ``held``."""
     record = read_workspace(store.refs, request.inside or "")
     if record.engine is Engine.SOURCE:
         raise Refused("the captured directory itself needs no run", "just run the command there")
-    if is_in_use(os.path.join(workspace_directory(store, record.name), LOCK)):
-        raise Busy(f"workspace {quote(record.name)} is in use by another run", "wait for it, or end it")
+    refuse_running(store, record)
+    held.enter_context(using(store, record.name))
     if record.engine is Engine.OVERLAY and not (record.path and record.attached and is_alive(store, record)):
         if os.geteuid() != 0 and not record.userxattr:
             raise Unable(

@@ -180,7 +180,7 @@ def start(place: Place, command: Command) -> Running:
     says why, and waiting gives 127 (not found) or 126. ``entered`` says where it is and which mounts it has lost.
     """
     own_group = not in_foreground()
-    lock_fd = _lock_shared(command.lock) if command.lock is not None else -1
+    lock_fd = lock_shared(command.lock) if command.lock is not None else -1
     reading, writing = os.pipe2(os.O_CLOEXEC)
     handled = _handled(own_group) if threading.current_thread() is threading.main_thread() else ()
     mask = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, handled)}
@@ -247,7 +247,8 @@ def _handled(own_group: bool) -> tuple[signal.Signals, ...]:
     return (*_ALWAYS, *_WITHOUT_TERMINAL) if own_group else _ALWAYS
 
 
-def _lock_shared(path: bytes) -> int:
+def lock_shared(path: bytes) -> int:
+    """Take the in-use lock of a workspace beside others; return its descriptor."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if os.geteuid() == 0:
