@@ -83,6 +83,38 @@ void file_open(int dirfd, const char *name, uint64_t max_size, file_read *file);
 /* Reads into a buffer one byte larger than before.st_size, stats again, closes. */
 void file_fill(file_read *file, char *buffer);
 
+/* writefiles.c */
+
+typedef struct {
+    const char *name;
+    const void *value;
+    size_t length;
+    int error;
+} new_xattr;
+
+/* The steps of rows.FileFault. */
+enum { STEP_CREATE, STEP_WRITE, STEP_OWNER, STEP_XATTR, STEP_MODE, STEP_TIMES };
+
+typedef struct {
+    const char *name;
+    const uint8_t *data;
+    size_t length;
+    unsigned mode;
+    uint32_t uid;
+    uint32_t gid;
+    int64_t seconds;
+    int64_t nanoseconds;
+    new_xattr *xattrs;
+    size_t xattr_count;
+    int step; /* where it failed, if error is not 0; then no such file is left */
+    int error;
+    int owner_error;
+    int mode_error;
+} new_file;
+
+/* Makes one file, which must not exist; owners: give it its owner. Runs of hole_min zero bytes and more become holes. */
+int new_file_write(int dirfd, int owners, size_t hole_min, new_file *file);
+
 /* treeentries.c */
 
 enum { KIND_FILE = 1, KIND_DIRECTORY, KIND_SYMLINK, KIND_FIFO, KIND_SOCKET, KIND_CHARACTER_DEVICE, KIND_BLOCK_DEVICE };

@@ -11,8 +11,11 @@
 /* NamedTuples of layerfs.rows, which the results are made of. */
 static PyTypeObject *row_type;
 static PyTypeObject *file_read_type;
+static PyTypeObject *fault_type;
 
 enum { ROW_FIELDS = 11, FILE_READ_FIELDS = 9, READ_BATCH = 64, ENTRY_FIELDS = 9 };
+enum { FAULT_FIELDS = 4 };
+enum { ENTRY_MODE = 1, ENTRY_UID, ENTRY_GID, ENTRY_MTIME, ENTRY_XATTRS = 7 };
 
 static PyObject *raise_code(int code)
 {
@@ -442,6 +445,168 @@ static PyObject *native_plain_entries(PyObject *self, PyObject *args)
     return list && bare ? Py_BuildValue("(Nn)", list, (Py_ssize_t)at) : (Py_XDECREF(list), NULL);
 }
 
+/* What write_files holds of one file: pointers into objects that the caller's tuple keeps alive, and a buffer. */
+typedef struct {
+    new_file file;
+    Py_buffer data;
+    PyObject *xattrs;
+} held_file;
+
+static int raise_wrong_file(void)
+{
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "not a name, an entry and its content");
+    return -1;
+}
+
+/* Seconds and the rest of a time in nanoseconds, both rounded down. */
+static int split_time(PyObject *time, int64_t *seconds, int64_t *rest)
+{
+    int overflow;
+    long long whole = PyLong_AsLongLongAndOverflow(time, &overflow);
+    if (!overflow) {
+        if (whole == -1 && PyErr_Occurred())
+            return -1;
+        *seconds = whole / 1000000000 - (whole % 1000000000 < 0);
+        *rest = whole - *seconds * 1000000000;
+        return 0;
+    }
+    PyObject *billion = PyLong_FromLong(1000000000);
+    PyObject *pair = billion ? PyNumber_Divmod(time, billion) : NULL;
+    if (pair) {
+        *seconds = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 0));
+        *rest = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
+    }
+    Py_XDECREF(billion);
+    Py_XDECREF(pair);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int hold_xattrs(PyObject *xattrs, held_file *held)
+{
+    if (!PyTuple_Check(xattrs))
+        return raise_wrong_file();
+    size_t count = (size_t)PyTuple_GET_SIZE(xattrs);
+    held->xattrs = xattrs;
+    if (!count)
+        return 0;
+    held->file.xattrs = PyMem_Calloc(count, sizeof *held->file.xattrs);
+    if (!held->file.xattrs) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; held->file.xattr_count < count; held->file.xattr_count++) {
+        PyObject *pair = PyTuple_GET_ITEM(xattrs, (Py_ssize_t)held->file.xattr_count);
+        new_xattr *xattr = &held->file.xattrs[held->file.xattr_count];
+        char *name, *value;
+        Py_ssize_t length;
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 ||
+            PyBytes_AsStringAndSize(PyTuple_GET_ITEM(pair, 0), &name, NULL) ||
+            PyBytes_AsStringAndSize(PyTuple_GET_ITEM(pair, 1), &value, &length))
+            return raise_wrong_file();
+        *xattr = (new_xattr){.name = name, .value = value, .length = (size_t)length};
+    }
+    return 0;
+}
+
+/* Takes what is needed out of (name, entry, data). A name that leads elsewhere is refused: it is no name. */
+static int hold_file(PyObject *item, held_file *held)
+{
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 3)
+        return raise_wrong_file();
+    PyObject *entry = PyTuple_GET_ITEM(item, 1);
+    char *name;
+    if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(item, 0), &name, NULL))
+        return -1;
+    if (strchr(name, '/') || !PyTuple_Check(entry) || PyTuple_GET_SIZE(entry) != ENTRY_FIELDS)
+        return raise_wrong_file();
+    held->file.name = name;
+    held->file.mode = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(entry, ENTRY_MODE)) & 07777;
+    held->file.uid = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(entry, ENTRY_UID));
+    held->file.gid = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(entry, ENTRY_GID));
+    if (PyErr_Occurred() ||
+        split_time(PyTuple_GET_ITEM(entry, ENTRY_MTIME), &held->file.seconds, &held->file.nanoseconds) ||
+        hold_xattrs(PyTuple_GET_ITEM(entry, ENTRY_XATTRS), held) ||
+        PyObject_GetBuffer(PyTuple_GET_ITEM(item, 2), &held->data, PyBUF_SIMPLE))
+        return -1;
+    held->file.data = held->data.buf;
+    held->file.length = (size_t)held->data.len;
+    return 0;
+}
+
+static int add_fault(PyObject *faults, Py_ssize_t number, int step, int error, PyObject *xattr)
+{
+    if (!error)
+        return 0;
+    PyObject *fields[FAULT_FIELDS] = {
+        PyLong_FromSsize_t(number),
+        PyLong_FromLong(step),
+        PyLong_FromLong(error),
+        Py_NewRef(xattr),
+    };
+    PyObject *item = named_tuple(fault_type, fields, FAULT_FIELDS);
+    int failed = !item || PyList_Append(faults, item);
+    Py_XDECREF(item);
+    return failed ? -1 : 0;
+}
+
+static int add_faults(PyObject *faults, Py_ssize_t number, const held_file *held)
+{
+    const new_file *file = &held->file;
+    if (add_fault(faults, number, STEP_OWNER, file->owner_error, Py_None))
+        return -1;
+    for (size_t i = 0; i < file->xattr_count; i++) {
+        PyObject *name = PyTuple_GET_ITEM(PyTuple_GET_ITEM(held->xattrs, (Py_ssize_t)i), 0);
+        if (add_fault(faults, number, STEP_XATTR, file->xattrs[i].error, name))
+            return -1;
+    }
+    if (add_fault(faults, number, STEP_MODE, file->mode_error, Py_None))
+        return -1;
+    return add_fault(faults, number, file->step, file->error, Py_None);
+}
+
+static PyObject *native_write_files(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int dirfd, owners;
+    PyObject *files;
+    Py_ssize_t hole_min;
+    if (!PyArg_ParseTuple(args, "iOpn:write_files", &dirfd, &files, &owners, &hole_min))
+        return NULL;
+    if (hole_min <= 0) {
+        PyErr_SetString(PyExc_ValueError, "a hole has no length");
+        return NULL;
+    }
+    /* A tuple of our own: the GIL is given away while what it holds is in use. */
+    PyObject *fixed = PySequence_Tuple(files);
+    if (!fixed)
+        return NULL;
+    Py_ssize_t count = PyTuple_GET_SIZE(fixed), made = 0;
+    held_file *held = PyMem_Calloc(count ? (size_t)count : 1, sizeof *held);
+    int failed = !held;
+    if (failed)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; !failed && i < count; i++)
+        failed = hold_file(PyTuple_GET_ITEM(fixed, i), &held[i]);
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS
+        while (made < count && !new_file_write(dirfd, owners, (size_t)hole_min, &held[made++].file))
+            continue;
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *faults = failed ? NULL : PyList_New(0);
+    for (Py_ssize_t i = 0; held && i < count; i++) {
+        if (faults && i < made && add_faults(faults, i, &held[i]))
+            Py_CLEAR(faults);
+        PyMem_Free(held[i].file.xattrs);
+        if (held[i].data.obj)
+            PyBuffer_Release(&held[i].data);
+    }
+    PyMem_Free(held);
+    Py_DECREF(fixed);
+    return faults;
+}
+
 static PyMethodDef methods[] = {
     {"cut_points", native_cut_points, METH_VARARGS, "cut_points(data, minimum, average, maximum, final)"},
     {"zero_runs", native_zero_runs, METH_VARARGS, "zero_runs(data, page)"},
@@ -451,6 +616,7 @@ static PyMethodDef methods[] = {
     {"parse_some_rows", native_parse_some_rows, METH_VARARGS, "parse_some_rows(blob, start, limit)"},
     {"plain_entries", native_plain_entries, METH_VARARGS, "plain_entries(payload, start, entry_type, kinds)"},
     {"read_files", native_read_files, METH_VARARGS, "read_files(dirfd, names, max_size)"},
+    {"write_files", native_write_files, METH_VARARGS, "write_files(dirfd, files, owners, hole_min)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -479,8 +645,9 @@ PyMODINIT_FUNC PyInit__native(void)
         return NULL;
     row_type = type_named(rows, "Row");
     file_read_type = type_named(rows, "FileRead");
+    fault_type = type_named(rows, "FileFault");
     Py_DECREF(rows);
-    if (!row_type || !file_read_type)
+    if (!row_type || !file_read_type || !fault_type)
         return NULL;
     return PyModule_Create(&module);
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 
-from layerfs.checkout import Restored, create_into, prepare_target
+from layerfs.checkout import create_into
 from layerfs.errors import Refused, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.layout import is_inside
 from layerfs.progress import SILENT, Progress
+from layerfs.restored import Restored
 from layerfs.store import Store
+from layerfs.target import prepare_target
 
 
 def export_commit(store: Store, commit: CommitId, target: bytes, progress: Progress = SILENT) -> Restored:

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
-from layerfs.rows import NOT_REGULAR, FileRead, Row
+from layerfs.rows import NOT_REGULAR, FileFault, FileRead, Row
 
 __all__ = [
     "NOT_REGULAR",
     "BytesLike",
+    "FileFault",
     "FileRead",
     "Hunk",
     "Row",
@@ -32,12 +33,15 @@ __all__ = [
     "read_files",
     "scan_directory",
     "select",
+    "write_files",
     "zero_runs",
 ]
 
 BytesLike = bytes | bytearray | memoryview
 Hunk = tuple[int, int, int, int]
 EntryLike = TypeVar("EntryLike", bound=tuple[Any, ...])
+NewFile = tuple[bytes, tuple[Any, ...], BytesLike]
+"""A name, its entry and its content."""
 
 _ROWS_AT_ONCE = 4096
 
@@ -57,6 +61,9 @@ class Kernels(Protocol):
         self, payload: bytes, start: int, entry_type: type[EntryLike], kinds: tuple[Any, ...], /
     ) -> tuple[list[tuple[bytes, EntryLike]], int]: ...
     def read_files(self, dirfd: int, names: Sequence[bytes], max_size: int, /) -> list[FileRead]: ...
+    def write_files(
+        self, dirfd: int, files: Sequence[NewFile], owners: bool, hole_min: int, /
+    ) -> list[FileFault]: ...
 
 
 def _load(kernel: bool) -> Kernels:
@@ -154,3 +161,14 @@ def read_files(dirfd: int, names: Sequence[bytes], max_size: int) -> list[FileRe
     between the two ``fstat`` calls cannot be seen.
     """
     return _active.read_files(dirfd, names, max_size)
+
+
+def write_files(dirfd: int, files: Sequence[NewFile], owners: bool, hole_min: int) -> list[FileFault]:
+    """Make new files in a directory, each whole – content, owner, extended attributes, mode, times – and return faults.
+
+    Nothing that exists is touched and no link is followed: a name that is taken is a fault, one with a slash a
+    ``ValueError``. The first file that cannot be had ends the batch and leaves nothing of itself; what a file may lack
+    is told, and the rest goes on (``rows.FileFault``). ``owners`` gives them the entries' owners; runs of at least
+    ``hole_min`` zero bytes in whole pages become holes. An entry is one of ``objects/entry``.
+    """
+    return _active.write_files(dirfd, files, owners, hole_min)

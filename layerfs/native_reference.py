@@ -18,7 +18,19 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from layerfs.linediff_reference import diff_lines
-from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
+from layerfs.rows import (
+    CREATE,
+    MODE,
+    NOT_REGULAR,
+    OWNER,
+    ROW_HEADER,
+    TIMES,
+    WRITE,
+    XATTR,
+    FileFault,
+    FileRead,
+    Row,
+)
 
 __all__ = [
     "cut_points",
@@ -29,17 +41,21 @@ __all__ = [
     "plain_entries",
     "read_files",
     "scan_directory",
+    "write_files",
     "zero_runs",
 ]
 
 BytesLike = bytes | bytearray | memoryview
 EntryLike = TypeVar("EntryLike", bound=tuple[Any, ...])
+NewFile = tuple[bytes, tuple[Any, ...], BytesLike]
 
 _MINIMUM_RANGE = (64, 1 << 26)
 _AVERAGE_RANGE = (256, 1 << 28)
 _MAXIMUM_RANGE = (1024, 1 << 30)
 _READ_SIZE = 1 << 16
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_RECORD_HEAD = struct.Struct("<QIII52x")
 _ENTRY = struct.Struct("<BBHIIqIQHH")
 _LINKED = 2
 _GROUP_SIZE = 8
@@ -335,3 +351,105 @@ def _read_outcome(
 ) -> FileRead:
     times = found.st_mtime_ns, found.st_ctime_ns
     return FileRead(data, code, stable, found.st_size, *times, found.st_ino, found.st_mode, has_xattrs)
+
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE = 0o600
+_PAGE = 4096
+
+
+def write_files(dirfd: int, files: Sequence[NewFile], owners: bool, hole_min: int, /) -> list[FileFault]:
+    """Make one file after the other; see ``native.write_files``."""
+    if hole_min <= 0:
+        raise ValueError("a hole has no length")
+    batch = tuple(files)
+    for name, _, _ in batch:
+        if b"/" in name or b"\0" in name:
+            raise ValueError("not a name, an entry and its content")
+    faults: list[FileFault] = []
+    for number, (name, entry, data) in enumerate(batch):
+        if not _write_file(dirfd, number, name, entry, memoryview(data), owners, hole_min, faults):
+            break
+    return faults
+
+
+def _write_file(
+    dirfd: int,
+    number: int,
+    name: bytes,
+    entry: tuple[Any, ...],
+    data: memoryview,
+    owners: bool,
+    hole_min: int,
+    faults: list[FileFault],
+) -> bool:
+    _, mode, uid, gid, mtime_ns, _, _, xattrs, _ = entry
+    known = not owners or (uid, gid) == (os.geteuid(), os.getegid())
+    step = CREATE
+    try:
+        fd = os.open(name, _CREATE, mode & 0o777 if known else _PRIVATE, dir_fd=dirfd)
+        try:
+            step = WRITE
+            _write_sparse(fd, data, hole_min)
+            found = os.fstat(fd)
+            _dress(fd, number, found, mode, (uid, gid) if owners else None, xattrs, faults)
+            step = TIMES
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
+            step = WRITE
+        except OSError:
+            os.unlink(name, dir_fd=dirfd)
+            raise
+        finally:
+            os.close(fd)
+    except OSError as error:
+        faults.append(FileFault(number, step, error.errno or errno.EIO, None))
+        return False
+    return True
+
+
+def _dress(
+    fd: int,
+    number: int,
+    found: os.stat_result,
+    mode: int,
+    owner: tuple[int, int] | None,
+    xattrs: tuple[tuple[bytes, bytes], ...],
+    faults: list[FileFault],
+) -> None:
+    changed = owner is not None and (found.st_uid, found.st_gid) != owner
+    if owner is not None and changed:
+        try:
+            os.fchown(fd, *owner)
+        except OSError as error:
+            faults.append(FileFault(number, OWNER, error.errno or errno.EIO, None))
+    for key, value in xattrs:
+        try:
+            os.setxattr(fd, key, value)
+        except OSError as error:
+            faults.append(FileFault(number, XATTR, error.errno or errno.EIO, key))
+    if changed or xattrs or stat.S_IMODE(found.st_mode) != mode:
+        try:
+            os.fchmod(fd, mode)
+        except OSError as error:
+            faults.append(FileFault(number, MODE, error.errno or errno.EIO, None))
+
+
+def _write_sparse(fd: int, data: memoryview, hole_min: int) -> None:
+    at = 0
+    if len(data) >= hole_min:
+        for start, end in zero_runs(data, _PAGE):
+            if end - start >= hole_min:
+                _write_all(fd, data[at:start], at)
+                at = end
+    _write_all(fd, data[at:], at)
+    if at and at == len(data):
+        os.ftruncate(fd, at)
+
+
+def _write_all(fd: int, data: memoryview, at: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, at)
+        if not written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        at += written
+        data = data[written:]

@@ -1,8 +1,8 @@
 """Directory rows: what one scan of a directory says about each entry, and the packed form it is compared in.
 
-Owns the row layout and the two result shapes of the native kernels. A scan is one blob of rows sorted by name bytes;
-it holds nothing that reading changes (no access time, no block count), so an unchanged directory scans to the same
-bytes and a cache may compare blobs without decoding them. Scanning and decoding themselves are in ``native``.
+Owns the row layout and the result shapes of the native kernels that meet files. A scan is one blob of rows sorted by
+name bytes; it holds nothing that reading changes (no access time, no block count), so an unchanged directory scans to
+the same bytes and a cache may compare blobs without decoding them. Scanning and decoding themselves are in ``native``.
 
 One row, little-endian, no padding, directly followed by the next:
 
@@ -77,3 +77,19 @@ class FileRead(NamedTuple):
 
 
 NOT_REGULAR = -1
+
+
+class FileFault(NamedTuple):
+    """What went wrong with one file that was to be written: its number in the batch, the step, and the errno.
+
+    After ``CREATE``, ``WRITE`` and ``TIMES`` there is no such file and nothing later of the batch was tried. The other
+    steps leave a whole file that lacks its owner, its mode, or the attribute named ``xattr``.
+    """
+
+    number: int
+    step: int
+    errno: int
+    xattr: bytes | None
+
+
+CREATE, WRITE, OWNER, XATTR, MODE, TIMES = range(6)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 from _thread import allocate_lock
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from layerfs.atomicfile import Files
@@ -27,6 +28,7 @@ from layerfs.metadb import MetaDb
 from layerfs.objects import frames, packs
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.packindex import PREFIX_BYTES, PackIndex, Place, map_index, scan_index
+from layerfs.objects.source import ReadGroup
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
@@ -142,7 +144,9 @@ class DeltaFrame:
         try:
             payload = self.resolve(self, row)
         except MissingObject as error:
-            raise StoreDamaged(f"object {short(oid)} needs another one to be decoded: {error.message}") from error
+            raise StoreDamaged(
+                f"object {short(oid)} needs another one to be decoded: {error.message}"
+            ) from error
         if object_id(row.kind, payload) != oid:
             raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
         return Kind(row.kind), payload
@@ -249,7 +253,9 @@ class ObjectDatabase:
         while True:
             try:
                 located = self._locate(oid)
-                return self._frame(located.pack, located.place.frame).object(oid, _where(located), located.place)
+                return self._frame(located.pack, located.place.frame).object(
+                    oid, _where(located), located.place
+                )
             except PackMissing:
                 if not self._refresh_if_changed():
                     raise
@@ -299,47 +305,53 @@ class ObjectDatabase:
 
     def read_many(self, oids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, Kind, bytes]]:
         """Yield the objects in the order of the packs, each once, decoding each frame once and ahead of the reader."""
-        wanted: dict[tuple[int, int], list[tuple[int, ObjectId, Place]]] = {}
-        for oid in dict.fromkeys(oids):
-            located = self._locate(oid)
-            wanted.setdefault((located.pack, located.place.frame), []).append((located.place.start, oid, located.place))
-        order = sorted(wanted)
-        for (pack, offset), frame in self._decoded_ahead(order):
-            where = f"pack {packs.pack_name(pack)}, frame at {offset}"
-            if frame is None:
-                for _, oid, _ in wanted[pack, offset]:
-                    yield oid, *self.get(oid)
-                continue
-            for _, oid, place in sorted(wanted[pack, offset]):
-                kind, payload = frame.object(oid, where, place)
-                yield oid, kind, payload
-
-    def _decoded_ahead(self, order: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], Frame | None]]:
-        """Yield the frames in this order; None for one whose pack was dropped since it was located."""
-        if len(order) < PREFETCH_THRESHOLD:
-            for at in order:
-                try:
-                    yield at, self._frame(*at)
-                except PackMissing:
-                    yield at, None
+        groups = self.read_groups(oids)
+        if len(groups) < PREFETCH_THRESHOLD:
+            for group in groups:
+                yield from group()
             return
         from concurrent.futures import Future, ThreadPoolExecutor
 
         with ThreadPoolExecutor(2, "layerfs-read") as pool:
-            ahead: list[Future[Frame]] = []
+            ahead: deque[Future[list[tuple[ObjectId, Kind, bytes]]]] = deque()
             try:
-                for number, at in enumerate(order):
-                    while len(ahead) < PREFETCH_DEPTH and number + len(ahead) < len(order):
-                        ahead.append(pool.submit(self._read_frame, *order[number + len(ahead)]))
-                    try:
-                        frame = ahead.pop(0).result()
-                    except PackMissing:
-                        yield at, None
-                    else:
-                        yield at, frame
+                for group in groups:
+                    ahead.append(pool.submit(group))
+                    if len(ahead) == PREFETCH_DEPTH:
+                        yield from ahead.popleft().result()
+                while ahead:
+                    yield from ahead.popleft().result()
             finally:
                 for future in ahead:
                     future.cancel()
+
+    def read_groups(self, oids: Iterable[ObjectId]) -> list[ReadGroup]:
+        """Return how to read the objects: one call for each frame, in the order of the packs, which decodes it once.
+
+        Calls may come from several threads, and each returns what it read in the order in which it lies there.
+        """
+        wanted: dict[tuple[int, int], list[tuple[int, ObjectId, Place]]] = {}
+        for oid in dict.fromkeys(oids):
+            pack, place = self._locate(oid)
+            wanted.setdefault((pack, place.frame), []).append((place.start, oid, place))
+        # Few frames may be in the cache already, and stay there; many would only push everything else out.
+        load = self._frame if len(wanted) < PREFETCH_THRESHOLD else self._read_frame
+        return [partial(self._read_group, load, *at, wanted[at]) for at in sorted(wanted)]
+
+    def _read_group(
+        self,
+        load: Callable[[int, int], Frame],
+        pack: int,
+        offset: int,
+        rows: list[tuple[int, ObjectId, Place]],
+    ) -> list[tuple[ObjectId, Kind, bytes]]:
+        try:
+            frame = load(pack, offset)
+        except PackMissing:  # dropped since the objects were located
+            return [(oid, *self.get(oid)) for _, oid, _ in rows]
+        where = f"pack {packs.pack_name(pack)}, frame at {offset}"
+        rows.sort()
+        return [(oid, *frame.object(oid, where, place)) for _, oid, place in rows]
 
     def resolve_prefix(self, hex_prefix: str, kind: Kind | None = None, limit: int = 100) -> list[ObjectId]:
         """Return the ids (of one kind) that begin with these hex digits, in id order, at most ``limit``."""
@@ -485,7 +497,9 @@ class ObjectDatabase:
             raise
         except StoreDamaged as error:
             where = f"pack {packs.pack_name(pack)}, frame at {offset}"
-            raise StoreDamaged(f"{error.message} ({where})", "'layerfs fsck' names what is affected") from error
+            raise StoreDamaged(
+                f"{error.message} ({where})", "'layerfs fsck' names what is affected"
+            ) from error
 
     def decode(self, frame: bytes, head: frames.FrameHead) -> Frame:
         """Decode a checked frame; of a delta frame only the list of what it holds."""
@@ -543,7 +557,9 @@ class ObjectDatabase:
         left = [copy for copy in copies if copy not in passed]
         if not left:
             raise StoreDamaged("an object's chain of prefixes is too deep: it is a ring")
-        alone = (copy for copy in left if not isinstance(self._frame(copy.pack, copy.place.frame), DeltaFrame))
+        alone = (
+            copy for copy in left if not isinstance(self._frame(copy.pack, copy.place.frame), DeltaFrame)
+        )
         return next(alone, left[0])
 
     def _copies(self, prefix: bytes) -> list[Located]:

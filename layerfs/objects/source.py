@@ -6,7 +6,7 @@ life. Keep them small: this is where another back end would be attached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 from layerfs.ids import ObjectId
@@ -20,12 +20,16 @@ class ObjectSource(Protocol):
         """Return the verified payload; raise MissingObject, or StoreDamaged when bytes or kind do not verify."""
 
 
+ReadGroup = Callable[[], list[tuple[ObjectId, Kind, bytes]]]
+"""A read of some objects that lie together; it verifies them, and may be called in any thread."""
+
+
 @runtime_checkable
 class BulkSource(Protocol):
-    """A source that knows in which order many objects are read most cheaply."""
+    """A source that knows in which groups, and in which order of them, many objects are read most cheaply."""
 
-    def read_many(self, oids: Iterable[ObjectId]) -> Iterator[tuple[ObjectId, Kind, bytes]]:
-        """Yield each object once, verified, in that order."""
+    def read_groups(self, oids: Iterable[ObjectId]) -> list[ReadGroup]:
+        """Return the groups; together they give each object once."""
 
 
 class ObjectSink(Protocol):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from layerfs.checkout import Restored
 from layerfs.errors import EXIT_INCOMPLETE, quote
 from layerfs.ids import CommitId, short, to_hex
 from layerfs.initialise import Initialised
 from layerfs.output import Reply
 from layerfs.present.problems import exit_code, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_ratio, readable_size
+from layerfs.restored import Restored
 
 
 def present_init(made: Initialised) -> Reply:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.capture import Problem
-from layerfs.checkout import Restored, apply_changes
 from layerfs.errors import Dirty, NotFound, Refused, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
@@ -27,7 +26,9 @@ from layerfs.objects.environment import Change, diff_trees, lookup_path, walk
 from layerfs.objects.moves import Op, RefSet, WorkspacePut
 from layerfs.objects.source import ObjectSource, ObjectStore
 from layerfs.refs import branch_ref
+from layerfs.restored import Restored
 from layerfs.store import Store
+from layerfs.transition import apply_changes
 from layerfs.workspace.applying import applying
 from layerfs.workspace.records import WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot

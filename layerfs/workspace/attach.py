@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from layerfs.authorship import Author
 from layerfs.capture import Problem
-from layerfs.checkout import Writer, refuse_unless_empty
 from layerfs.errors import AlreadyExists, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.initialise import write_pointer
@@ -21,6 +20,7 @@ from layerfs.objects.moves import WorkspaceDrop, WorkspacePut
 from layerfs.progress import SILENT, Progress
 from layerfs.revision import Revision
 from layerfs.store import Store
+from layerfs.target import refuse_unless_empty
 from layerfs.workspace import overlay
 from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import claim_name, hold, runs
@@ -45,6 +45,7 @@ from layerfs.workspace.records import (
     find_workspace,
 )
 from layerfs.workspace.references import find_references
+from layerfs.writer import Writer
 
 
 class MountRequest(NamedTuple):
@@ -227,7 +228,7 @@ def prepare_upper(store: Store, record: WorkspaceRecord) -> None:
     root = CommitReader(store.objects).root(record.lower)
     fd = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        Writer(store.objects, fd, owners=os.geteuid() == 0, inherits=True).set_attributes(fd, root, b"")
+        Writer(store.objects, fd, owners=os.geteuid() == 0, inherits=True).attributes.set(fd, root, b"")
     finally:
         os.close(fd)
 

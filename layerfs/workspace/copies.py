@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 
-from layerfs.checkout import OpenDirectory, Restored, Writer, create_by
+from layerfs.checkout import create_by
 from layerfs.errors import LayerfsError, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
@@ -19,8 +19,11 @@ from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, split
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
+from layerfs.restored import Restored
 from layerfs.store import Store
+from layerfs.target import OpenDirectory
 from layerfs.workspace.layercache import cached_bases
+from layerfs.writer import Writer
 
 CLONE_MIN = 16 * 1024
 MAX_DIFFERENCES = 200_000
@@ -41,13 +44,16 @@ class _Cloner(Writer):
         self._differing = differing
         self._clones = True
 
-    def write(self, fd: int, entry: Entry, path: bytes) -> None:
+    def has_content(self, entry: Entry, path: bytes) -> bool:
+        """Whether a file may be a clone."""
+        return self._clones and entry.size >= CLONE_MIN and path not in self._differing
+
+    def fill(self, fd: int, entry: Entry, path: bytes) -> None:
         """Fill an empty file."""
-        wanted = self._clones and entry.size >= CLONE_MIN and path not in self._differing
-        if wanted and self._clone(fd, entry, path):
+        if self.has_content(entry, path) and self._clone(fd, entry, path):
             self.restored.cloned += 1
             return
-        super().write(fd, entry, path)
+        super().fill(fd, entry, path)
 
     def _clone(self, fd: int, entry: Entry, path: bytes) -> bool:
         parent, name = split(path)
@@ -80,10 +86,10 @@ def copy_out(store: Store, commit: CommitId, path: bytes, progress: Progress = S
         base = _find_base(store, root, path)
         if base is None:
             writer = Writer(store.objects, directory, owners=os.geteuid() == 0, progress=progress)
-            return create_by(writer, directory, root)
+            return create_by(writer, root)
         fd = os.open(base[0], _DIRECTORY)
         try:
-            return create_by(_Cloner(store.objects, directory, fd, base[1], progress), directory, root)
+            return create_by(_Cloner(store.objects, directory, fd, base[1], progress), root)
         finally:
             os.close(fd)
     finally:

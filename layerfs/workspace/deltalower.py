@@ -12,12 +12,15 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 
-from layerfs.checkout import OpenDirectory, Restored, Writer
+from layerfs.checkout import create_by
 from layerfs.errors import Unable, quote
 from layerfs.objects.entry import Entry, EntryKind, device_ref
 from layerfs.objects.environment import Change, lookup_path, path_key, split, walk
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
+from layerfs.restored import Restored
+from layerfs.target import OpenDirectory
+from layerfs.writer import Writer
 
 TRUSTED = "trusted"
 USER = "user"
@@ -42,10 +45,9 @@ class LowerWriter(Writer):
 
     flavour = TRUSTED
 
-    def create(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
-        """Create one entry, with everything below it."""
+    def accept(self, entry: Entry, path: bytes) -> None:
+        """Raise Unable for what cannot be in a lower."""
         refuse_marks(path, entry, self.flavour)
-        super().create(directory, name, entry, path)
 
 
 def make_writer(source: ObjectSource, directory: int, flavour: str, progress: Progress) -> LowerWriter:
@@ -61,8 +63,7 @@ def write_base(
     """Materialise a whole tree inside an open, empty directory."""
     refuse_marks(b".", root, flavour)
     writer = make_writer(source, directory, flavour, progress)
-    writer.create_all(directory, root)
-    return writer.restored
+    return create_by(writer, root)
 
 
 def write_delta(
@@ -75,7 +76,7 @@ def write_delta(
 ) -> Restored:
     """Materialise ``changes``, which lead to the tree ``root``, inside an open, empty directory."""
     writer = make_writer(source, directory, flavour, progress)
-    writer.strip_xattrs(directory)
+    writer.attributes.strip(directory)
     wanted = {change.path: change for change in changes}
     for path, entry in _linked_neighbours(source, root, changes):
         wanted.setdefault(path, Change(path, entry, entry))
@@ -101,7 +102,7 @@ def write_delta(
             writer.create(inner, name, change.new, change.path)
     for path in sorted(made, key=path_key, reverse=True):
         with OpenDirectory(directory, path) as inner:
-            writer.set_attributes(inner, made[path], path)
+            writer.attributes.set(inner, made[path], path)
             if path in opaque:
                 os.setxattr(inner, flavour.encode() + b".overlay.opaque", b"y")
                 os.utime(inner, ns=(made[path].mtime_ns, made[path].mtime_ns))

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.checkout import apply_changes
 from layerfs.commit import commit_workspace
 from layerfs.errors import Dirty, NotFound, Refused, quote
 from layerfs.history import CommitReader
@@ -25,6 +24,7 @@ from layerfs.objects.trees import build_tree
 from layerfs.progress import SILENT, Progress
 from layerfs.recording import CommitRequest, Committed
 from layerfs.store import Store
+from layerfs.transition import apply_changes
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record
 from layerfs.workspace.busy import Holder, MountBusy, end_processes, find_holders, find_users

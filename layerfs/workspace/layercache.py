@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from layerfs.checkout import Restored
 from layerfs.history import CommitReader, walk_commits
 from layerfs.ids import CommitId, ObjectId, RootId
 from layerfs.metadb import CachedLayer
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees, read_root
 from layerfs.progress import SILENT, Progress
+from layerfs.restored import Restored
 from layerfs.store import Store
 from layerfs.workspace import kernel
 from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta

@@ -22,7 +22,6 @@ from layerfs.capture import (
     read_file,
 )
 from layerfs.capturerules import exclusion
-from layerfs.checkout import OpenDirectory
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
@@ -34,6 +33,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.settings import Settings
 from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
 from layerfs.store import Store
+from layerfs.target import OpenDirectory
 from layerfs.workspace.applying import clear_remains
 from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
 from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces

@@ -10,12 +10,14 @@ import pytest
 from odd_tree import build_odd_tree, describe
 
 from layerfs.capture import Captured, Rules, capture_directory
-from layerfs.checkout import apply_changes, create_into, prepare_target
+from layerfs.checkout import create_into
 from layerfs.errors import Refused, TornRead
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, lookup_path, walk
 from layerfs.objects.memory import MemoryObjects
-from layerfs.statcache import StatCache, decode_cache, encode_cache
+from layerfs.statcache import StatCache, load_cache, save_cache
+from layerfs.target import prepare_target
+from layerfs.transition import apply_changes
 
 ROOT = os.geteuid() == 0
 
@@ -64,10 +66,17 @@ def test_unchanged_files_are_not_opened_again(tmp_path: Path) -> None:
     first = capture(source, objects)
     settle(source)
     second = capture(source, objects, first.root, first.cache)
-    third = capture(source, objects, second.root, decode_cache(encode_cache(second.cache)))
+    third = capture(source, objects, second.root, stored(tmp_path, second.cache))
     assert third.totals.read_files == 0
     assert third.root == first.root
     assert (third.totals.files, third.totals.size) == (first.totals.files, first.totals.size)
+
+
+def stored(tmp_path: Path, cache: StatCache) -> StatCache:
+    """Return the cache as a later process has it."""
+    place = os.fsencode(tmp_path / "stat-cache")
+    save_cache(place, cache)
+    return load_cache(place)
 
 
 def settle(path: Path) -> None:
@@ -267,5 +276,5 @@ def test_a_change_below_unchanged_directories_is_found_and_nothing_else_moves(tm
     (source / "a" / "other" / "x").chmod(0o700)
     fourth = capture(source, objects, third.root, third.cache)
     assert fourth.root == capture(source, objects).root != third.root
-    again = capture(source, objects, fourth.root, decode_cache(encode_cache(fourth.cache)))
+    again = capture(source, objects, fourth.root, stored(tmp_path, fourth.cache))
     assert again.root == fourth.root
