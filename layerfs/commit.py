@@ -46,10 +46,11 @@ def commit_state(
     refuse_undecided(record, batch, root)
 
     def along(own: CommitId) -> Sequence[Op]:
-        moved = record._replace(last=own, branch=branch, merging=None, conflicts=())
+        stamps = record.stamps if own == record.last else ()
+        moved = record._replace(last=own, branch=branch, merging=None, conflicts=(), stamps=stamps)
         return (WorkspacePut(record.name, encode_record(moved)),)
 
-    line = Line(record.last, record.merging, record.name)
+    line = Line(record.last, record.merging, record.name, record.stamps)
     return record_state(store, batch, line, branch, root, request, along)
 
 

@@ -70,6 +70,8 @@ class Line(NamedTuple):
     last: CommitId
     merging: CommitId | None = None
     workspace: str = ""
+    stamps: tuple[int, ...] = ()
+    """Times that are no change by themselves (see ``WorkspaceRecord``)."""
 
     @property
     def label(self) -> str:
@@ -103,7 +105,7 @@ def record_state(
     """
     fresh = request.new_branch is not None
     previous = CommitReader(store.objects).root(line.last)
-    unchanged = line.merging is None and not has_changes(batch, previous, root)
+    unchanged = line.merging is None and not has_changes(batch, previous, root, line.stamps)
     if unchanged and not request.allow_empty and not fresh:
         head = store.refs.head(branch)
         _check_expectation(request, head, branch)

@@ -24,14 +24,14 @@ from layerfs.objects.batch import Batch
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees, lookup_path, walk
 from layerfs.objects.moves import Op, RefSet, WorkspacePut
-from layerfs.objects.source import ObjectSource, ObjectStore
+from layerfs.objects.source import ObjectSource
 from layerfs.refs import branch_ref
 from layerfs.restored import Restored
 from layerfs.store import Store
 from layerfs.transition import apply_changes
 from layerfs.workspace.applying import applying
 from layerfs.workspace.records import WorkspaceRecord, attached_path, encode_record
-from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot
+from layerfs.workspace.snapshot import has_changes, is_only_time, is_work, take_snapshot
 
 
 class Advanced(NamedTuple):
@@ -54,7 +54,8 @@ def update_workspace(
     """Merge ``target`` into a workspace, its uncommitted changes included.
 
     The committed work is merged first: if the target has all of it the workspace simply moves there, else a merge commit
-    joins both on the workspace's branch. Uncommitted changes are then carried over on top.
+    joins both on the workspace's branch. Uncommitted changes are then carried over on top; what came in beside them gets
+    the time of the update, so that builds see it as newer than whatever they made here, and the record notes that time.
     """
     if record.merging is not None:
         raise Refused(
@@ -82,7 +83,20 @@ def update_workspace(
             if merged.outcome is Outcome.FAST_FORWARD
             else put_merge(batch, merged, author, f"merge {target_name} into {record.name}", {})
         )
-        wanted = _carry_over(batch, reader, record, snapshot.root, merged.root, target, target_name, author)
+        stamp = merge_time(author.time_ns, reader.time(record.last), reader.time(target))
+        beside_work = has_changes(batch, reader.root(record.last), snapshot.root, record.stamps)
+        wanted = MergeResult(merged.root, (), ())
+        if beside_work:
+            labels = Labels(b"base", record.name.encode(), target_name.encode())
+            wanted = merge_trees(
+                batch,
+                batch,
+                reader.root(record.last),
+                snapshot.root,
+                merged.root,
+                merge_time_ns=stamp,
+                labels=labels,
+            )
         if wanted.root is None:
             return Advanced(
                 record.name, record.last, record.last, conflicts=wanted.conflicts, notes=wanted.notes
@@ -90,52 +104,33 @@ def update_workspace(
         changes = tuple(diff_trees(batch, snapshot.root, wanted.root))
         batch.prepare()
         restored = apply_to_workspace(store, batch, record, changes, wanted.root)
-        _record_update(store, batch, record, merged, after, author)
+        moved = record._replace(last=after, stamps=(*record.stamps, stamp) if beside_work else ())
+        _record_update(store, batch, record, merged, moved, author)
     shown = tuple(change for change in changes if not is_only_time(change))
     return Advanced(
         record.name, record.last, after, shown, (), (*merged.notes, *wanted.notes), tuple(restored.problems)
     )
 
 
-def _carry_over(
-    store: ObjectStore,
-    reader: CommitReader,
-    record: WorkspaceRecord,
-    now: Entry,
-    merged: Entry,
-    target: CommitId,
-    target_name: str,
-    author: Author,
-) -> MergeResult:
-    """Put a workspace's uncommitted changes on top of what is brought in; without any, that is the result as it is."""
-    last = reader.root(record.last)
-    if not has_changes(store, last, now):
-        return MergeResult(merged, (), ())
-    return merge_trees(
-        store,
-        store,
-        last,
-        now,
-        merged,
-        merge_time_ns=merge_time(author.time_ns, reader.time(target)),
-        labels=Labels(b"base", record.name.encode(), target_name.encode()),
-    )
-
-
 def _record_update(
-    store: Store, batch: Batch, record: WorkspaceRecord, merged: Merged, after: CommitId, author: Author
+    store: Store,
+    batch: Batch,
+    record: WorkspaceRecord,
+    merged: Merged,
+    moved: WorkspaceRecord,
+    author: Author,
 ) -> None:
-    """Move the workspace to ``after``, and its branch too when a merge commit was made on it.
+    """Make ``moved`` the workspace's record, and move its branch too when a merge commit was made on it.
 
     This is written after the files have changed: if the machine stops in between, what came in shows as changes of this
     workspace, equal to those of the target, and the next update or commit meets them without a conflict. The other way
     round what did not arrive would show as taken back here, and the next commit would cover the target's work.
     """
     with store.lane() as lane:
-        ops: list[Op] = [WorkspacePut(record.name, encode_record(record._replace(last=after)))]
+        ops: list[Op] = [WorkspacePut(record.name, encode_record(moved))]
         head = lane.refs.head(record.branch) if record.branch else None
         if merged.outcome is Outcome.MERGED and head == record.last:
-            ops.insert(0, RefSet(branch_ref(record.branch), head, after, "update: merge"))
+            ops.insert(0, RefSet(branch_ref(record.branch), head, moved.last, "update: merge"))
         lane.apply(batch, ops, author.name, author.time_ns)
 
 
@@ -164,7 +159,7 @@ def restore_workspace(
             change for change in diff_trees(batch, snapshot.root, goal) if _is_wanted(change, wanted_paths)
         )
         if not discard:
-            _refuse_loss(batch, last, snapshot.root, changes)
+            _refuse_loss(batch, last, snapshot.root, changes, record.stamps)
         batch.prepare()
         root = goal if not wanted_paths else snapshot.root
         restored = apply_to_workspace(store, batch, record, changes, root)
@@ -181,14 +176,16 @@ def _is_wanted(change: Change, wanted: tuple[bytes, ...]) -> bool:
     return made and any(one.startswith(path + b"/") for one in wanted)
 
 
-def _refuse_loss(source: ObjectSource, last: Entry, now: Entry, changes: tuple[Change, ...]) -> None:
-    if not has_changes(source, last, now):
+def _refuse_loss(
+    source: ObjectSource, last: Entry, now: Entry, changes: tuple[Change, ...], stamps: tuple[int, ...]
+) -> None:
+    if not has_changes(source, last, now, stamps):
         return
     touched = {change.path for change in changes}
     lost = [
         change.path
         for change in diff_trees(source, last, now)
-        if change.path in touched and change.new is not None and not is_only_time(change)
+        if change.path in touched and change.new is not None and is_work(change, stamps)
     ]
     if lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""

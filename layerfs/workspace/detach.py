@@ -120,7 +120,7 @@ def uncommitted(store: Store, record: WorkspaceRecord, progress: Progress = SILE
     try:
         snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
         last = CommitReader(store.objects).root(record.last)
-        changes = changes_between(scratch, last, snapshot.root)
+        changes = changes_between(scratch, last, snapshot.root, record.stamps)
     except NotFound:
         return 0, b""
     return (len(changes), changes[0].path) if changes else (0, b"")
@@ -165,7 +165,7 @@ def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress
     try:
         snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
         last = CommitReader(store.objects).root(record.last)
-        if has_changes(scratch, last, snapshot.root):
+        if has_changes(scratch, last, snapshot.root, record.stamps):
             return False
     except NotFound:
         return True
@@ -184,7 +184,9 @@ def _remove_copy(store: Store, record: WorkspaceRecord, discard: bool) -> bool:
         raise MountBusy(record.path, users)
     with store.batch() as batch:
         now = take_snapshot(store, batch, record, allow_torn=True).root
-        if not discard and has_changes(batch, CommitReader(store.objects).root(record.last), now):
+        if not discard and has_changes(
+            batch, CommitReader(store.objects).root(record.last), now, record.stamps
+        ):
             raise Dirty(
                 f"workspace {quote(record.name)} was written to at the last moment",
                 "look at it and try again",

@@ -47,7 +47,7 @@ def update_marked(
         merged = merge_commits(batch, record.last, target, author.time_ns, names)
         if merged.outcome is not Outcome.CONFLICT or record.merging is not None:
             return update_workspace(store, record, target, target_name, author)
-        if has_changes(batch, last, snapshot.root):
+        if has_changes(batch, last, snapshot.root, record.stamps):
             raise Dirty(
                 f"workspace {quote(record.name)} has uncommitted changes, and the merge conflicts",
                 "commit them first, then 'layerfs update --mark' again",

@@ -18,6 +18,8 @@ from layerfs.objects.codec import Reader, Writer
 from layerfs.refs import Refs
 
 VERSION = 1
+STAMPED_VERSION = 2
+"""The version of a record that has stamps; one without is written as it always was."""
 SOURCE = "source"
 
 
@@ -66,13 +68,16 @@ class WorkspaceRecord(NamedTuple):
     """The commit of an open merge (``update --mark``): the second parent of the commit that concludes it."""
     conflicts: tuple[OpenConflict, ...] = ()
     """What the open merge has left to decide."""
+    stamps: tuple[int, ...] = ()
+    """The times that updates gave to files they brought in beside uncommitted work: such a time alone is nobody's change.
+    Empty again after a commit, which has the files with these times."""
 
 
 def encode_record(record: WorkspaceRecord) -> bytes:
     """Return the canonical bytes of a record."""
     out = (
         Writer()
-        .uint(VERSION)
+        .uint(STAMPED_VERSION if record.stamps else VERSION)
         .text(record.name)
         .text(record.branch)
         .text(record.engine.value)
@@ -86,6 +91,10 @@ def encode_record(record: WorkspaceRecord) -> bytes:
     out.uint(record.userxattr).data(record.merging or b"").uint(len(record.conflicts))
     for conflict in record.conflicts:
         out.data(conflict.path).text(conflict.kind).data(conflict.beside)
+    if record.stamps:
+        out.uint(len(record.stamps))
+        for stamp in record.stamps:
+            out.sint(stamp)
     return out.done()
 
 
@@ -93,7 +102,7 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
     """Decode a record; raise MalformedObject for anything :func:`encode_record` would not have written."""
     reader = Reader(payload, "workspace record")
     version = reader.uint()
-    if version != VERSION:
+    if version not in (VERSION, STAMPED_VERSION):
         raise reader.fail(f"version {version} is not known")
     name, branch = reader.text(), reader.text()
     try:
@@ -113,6 +122,9 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
     conflicts = tuple(
         OpenConflict(reader.data(), reader.text(), reader.data()) for _ in range(reader.count(3))
     )
+    stamps = tuple(reader.sint() for _ in range(reader.count())) if version == STAMPED_VERSION else ()
+    if version == STAMPED_VERSION and not stamps:
+        raise reader.fail("no stamps")
     reader.end()
     return WorkspaceRecord(
         name,
@@ -130,6 +142,7 @@ def decode_record(payload: bytes) -> WorkspaceRecord:
         bool(userxattr),
         CommitId(ObjectId(merging)) if merging else None,
         conflicts,
+        stamps,
     )
 
 

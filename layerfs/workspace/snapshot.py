@@ -227,9 +227,21 @@ def _read_steady(
     )
 
 
-def changes_between(source: ObjectSource, old: Entry, new: Entry) -> list[Change]:
-    """Return what differs between two states, leaving out directories of which only the time moved."""
-    return [change for change in diff_trees(source, old, new) if not is_only_time(change)]
+def changes_between(
+    source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = ()
+) -> list[Change]:
+    """Return what differs between two states and is somebody's work (see ``is_work``)."""
+    return [change for change in diff_trees(source, old, new) if is_work(change, stamps)]
+
+
+def is_work(change: Change, stamps: tuple[int, ...] = ()) -> bool:
+    """Whether a change is worth a commit: not a directory's mtime, nor a file's that an update has set (``stamps``)."""
+    if is_only_time(change):
+        return False
+    old, new = change.old, change.new
+    if old is None or new is None or new.kind is not EntryKind.FILE or new.mtime_ns not in stamps:
+        return True
+    return old._replace(mtime_ns=new.mtime_ns) != new
 
 
 def is_only_time(change: Change) -> bool:
@@ -240,6 +252,6 @@ def is_only_time(change: Change) -> bool:
     return old._replace(mtime_ns=new.mtime_ns, ref=b"") == new._replace(ref=b"")
 
 
-def has_changes(source: ObjectSource, old: Entry, new: Entry) -> bool:
+def has_changes(source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = ()) -> bool:
     """Whether two states differ in anything worth a commit."""
-    return old != new and any(not is_only_time(change) for change in diff_trees(source, old, new))
+    return old != new and any(is_work(change, stamps) for change in diff_trees(source, old, new))

@@ -39,7 +39,7 @@ def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILE
     snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
     reader = CommitReader(store.objects)
     last = reader.root(record.last)
-    changes = tuple(changes_between(scratch, last, snapshot.root))
+    changes = tuple(changes_between(scratch, last, snapshot.root, record.stamps))
     if snapshot.root == last:
         snapshot.keep()
     head = store.refs.head(record.branch) if record.branch else None

@@ -120,13 +120,43 @@ def test_update_carries_uncommitted_work(p: Project) -> None:
     assert (p.source / "text").read_text().splitlines()[0::11] == ["ONE", "uncommitted"]
     assert (p.source / "mine").read_text() == "mine\n"
     assert not (p.source / "gone").exists()
-    changes = p.changes(p.source)
-    # What comes in beside uncommitted work has the time of the merge, so that no build takes it for older than it is.
-    assert changes.pop("from a", "M") == "M"
-    assert changes == {"text": "M", "mine": "A", "d/one": "M"}
+    assert p.changes(p.source) == {"text": "M", "mine": "A", "d/one": "M"}
     p.commit(p.source)
     parents = p.document("log", "work")["commits"][0]["parents"]
     assert parents == [p.document("log", "a")["commits"][0]["commit"]]
+
+
+@pytest.mark.parametrize("engine", ["overlay", "copy"])
+def test_after_an_update_only_the_workspaces_own_work_shows(p: Project, engine: str) -> None:
+    """What came in beside it has the time of the update, so that no build takes it for older than what was made here."""
+    a = branch(p, "a")
+    (a / "from a").write_text("a\n")
+    os.utime(a / "from a", (1_600_000_000, 1_600_000_000))
+    p.commit(a)
+    p.document("fork", "b")
+    b = p.mount("b", engine)
+    (b / "mine").write_text("mine\n")
+    p.document("update", "a", cwd=b)
+    assert os.stat(b / "from a").st_mtime > 1_700_000_000
+    assert p.changes(b) == {"mine": "A"}
+    (b / "committed").write_text("b\n")
+    p.commit(b)
+    assert p.changes(b) == {}
+    (b / "mine").write_text("mine again\n")
+    for number in (1, 2):
+        (a / "from a").write_text(f"a, {number}\n")
+        (a / f"new {number}").write_text("a\n")
+        p.commit(a)
+        p.document("update", "a", cwd=b)
+        assert p.changes(b) == {"mine": "M"}
+    os.utime(b / "new 1", (1_700_000_000, 1_700_000_000))
+    assert p.changes(b) == {"mine": "M", "new 1": "M"}, "another time is a change"
+    (b / "mine").write_text("mine\n")
+    held = seen(b)
+    p.commit(b)
+    assert p.changes(b) == {}
+    assert difference(held, seen(p.checkout("b"))) == {}
+    p.document("unmount", "b")
 
 
 def test_update_that_conflicts_with_uncommitted_work_leaves_everything(p: Project) -> None:
