@@ -15,7 +15,6 @@ from layerfs.errors import MalformedObject, NotFound, UsageError, quote
 from layerfs.ids import ObjectId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_content
 from layerfs.objects.commits import decode_commit
-from layerfs.objects.content import ContentRef, put_blocks, put_content
 from layerfs.objects.entry import decode_root
 from layerfs.objects.extents import decode_extent_node
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind, object_id
@@ -73,17 +72,6 @@ def _read(descriptor: int, path: bytes) -> bytes:
         raise UsageError(f"{quote(path)} is a directory", "'layerfs write-tree' hashes directories") from None
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
-
-
-def hash_content(sink: ObjectSink, blocks: Iterable[bytes]) -> ContentRef:
-    """Put content of any length, in bounded memory, and return its reference (no id for no bytes)."""
-    stream = iter(blocks)
-    start = bytearray()
-    for block in stream:
-        start += block
-        if len(start) >= ONE_PIECE_LIMIT:
-            return put_blocks(sink, chain((bytes(start),), stream))
-    return put_content(sink, bytes(start))
 
 
 def cut_content(blocks: Iterable[bytes]) -> Iterator[CutPiece]:

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.capture import Problem, Rules, capture_directory
+from layerfs.capture import capture_directory
+from layerfs.captured import Problem, Rules
 from layerfs.capturerules import exclusion
 from layerfs.errors import NotFound, UsageError, quote
-from layerfs.hashing import NoSink, hash_content, hash_object, iter_file
+from layerfs.hashing import NoSink, hash_object, iter_file
 from layerfs.ids import CommitId, RootId
 from layerfs.layout import is_inside
 from layerfs.objects.commits import MAX_PARENTS, Commit, put_commit, sorted_provenance
+from layerfs.objects.content import put_stream
 from layerfs.objects.environment import put_root
 from layerfs.objects.kinds import Kind
 from layerfs.objects.source import ObjectSink
@@ -64,7 +66,7 @@ def _hash_all(
 ) -> Iterator[Hashed]:
     for path, blocks in sources:
         if kind is None:
-            ref, size = hash_content(sink, blocks)
+            ref, size = put_stream(sink, blocks)
             yield Hashed(path, ref, size)
         else:
             yield Hashed(path, hash_object(sink, kind, blocks), 0)

@@ -31,13 +31,14 @@ class Piece(NamedTuple):
     data: memoryview | None
 
 
-def split_content(blocks: Iterable[Block]) -> Iterator[Piece]:
+def split_content(blocks: Iterable[Block], start: int = 0) -> Iterator[Piece]:
     """Yield the pieces of a content given as blocks, in order and without gaps.
 
     A block is bytes, or an int: so many zero bytes known without reading them. Most pieces point into the blocks, so
     bytes must not change after they were handed over. Nothing else is kept but less than two chunks, whatever the length.
+    With ``start`` the blocks begin at that offset, where the caller knows a piece to begin, and no hole to lie across it.
     """
-    splitter = _Splitter()
+    splitter = _Splitter(start)
     for block in blocks:
         if isinstance(block, int):
             yield from splitter.add_zeros(block)
@@ -48,15 +49,20 @@ def split_content(blocks: Iterable[Block]) -> Iterator[Piece]:
 
 class _Splitter:
     """Three stages of what has come in but not gone out: the start of a chunk, then undecided zero pages, then part of a
-    page. The start of a chunk is known to hold no cut."""
+    page. The start of a chunk is known to hold no cut. What is left of a page that begins before ``start`` is data."""
 
-    def __init__(self) -> None:
-        self._offset = 0
+    def __init__(self, start: int) -> None:
+        self._offset = start
+        self._lead = -start % PAGE
         self._start = b""
         self._zeros = 0
         self._page = b""
 
     def add_bytes(self, view: memoryview) -> Iterator[Piece]:
+        if self._lead:
+            lead, view = view[: self._lead], view[self._lead :]
+            self._lead -= len(lead)
+            yield from self._cut(lead)
         if self._page:
             missing = PAGE - len(self._page)
             self._page += view[:missing]
@@ -71,6 +77,10 @@ class _Splitter:
         self._page += view[whole:]
 
     def add_zeros(self, count: int) -> Iterator[Piece]:
+        if self._lead:
+            missing = min(self._lead, count)
+            yield from self.add_bytes(memoryview(bytes(missing)))
+            count -= missing
         if self._page:
             missing = min(PAGE - len(self._page), count)
             yield from self.add_bytes(memoryview(bytes(missing)))

@@ -8,11 +8,12 @@ alone, so an entry needs no tag.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from layerfs.errors import MalformedObject, Unable
 from layerfs.ids import ChunkId, ExtentId, ObjectId
-from layerfs.objects.chunking import ONE_PIECE_LIMIT, split_content
+from layerfs.objects.chunking import ONE_PIECE_LIMIT, Block, split_content
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.extents import Extent, OldExtents, build_extents, iter_extents
 from layerfs.objects.kinds import Kind
@@ -44,9 +45,7 @@ def put_chunk(sink: ObjectSink, content: bytes, before: Entry | None) -> ObjectI
     return sink.put(Kind.CHUNK, content, like=ObjectId(before.ref))
 
 
-def put_blocks(
-    sink: ObjectSink, blocks: Iterable[bytes | int], before: OldExtents | None = None
-) -> ContentRef:
+def put_blocks(sink: ObjectSink, blocks: Iterable[Block], before: OldExtents | None = None) -> ContentRef:
     """Put content of at least ``ONE_PIECE_LIMIT`` bytes given as blocks; an int stands for that many zero bytes.
 
     ``before`` is the extent tree of the file's older version, a hint for storing what differs.
@@ -72,6 +71,19 @@ def put_blocks(
     return ContentRef(root, size)
 
 
+def put_stream(sink: ObjectSink, blocks: Iterable[Block]) -> ContentRef:
+    """Put content of any length, in bounded memory, and return its reference; an int stands for so many zero bytes."""
+    stream = iter(blocks)
+    start = bytearray()
+    for block in stream:
+        if isinstance(block, int) and len(start) + block >= ONE_PIECE_LIMIT:
+            return put_blocks(sink, chain((bytes(start), block), stream))
+        start += bytes(block) if isinstance(block, int) else block
+        if len(start) >= ONE_PIECE_LIMIT:
+            return put_blocks(sink, chain((bytes(start),), stream))
+    return put_content(sink, bytes(start))
+
+
 def iter_pieces(source: ObjectSource, ref: bytes, size: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield (length, bytes or None for a hole) in file order; raises if the pieces do not add up to ``size``."""
     if not size:
@@ -85,12 +97,13 @@ def iter_pieces(source: ObjectSource, ref: bytes, size: int) -> Iterator[tuple[i
     total = 0
     for _, (length, chunk) in iter_extents(source, ExtentId(ObjectId(ref))):
         total += length
-        yield length, None if chunk is None else _read_chunk(source, chunk, length)
+        yield length, None if chunk is None else read_chunk(source, chunk, length)
     if total != size:
         raise MalformedObject("malformed content: extents do not add up to the file's size")
 
 
-def _read_chunk(source: ObjectSource, chunk: ChunkId, length: int) -> bytes:
+def read_chunk(source: ObjectSource, chunk: ChunkId, length: int) -> bytes:
+    """Return the bytes of a piece that is ``length`` long."""
     data = source.read(chunk, Kind.CHUNK)
     if len(data) != length:
         raise MalformedObject("malformed content: chunk does not fit its extent")
@@ -115,15 +128,20 @@ def read_content(source: ObjectSource, entry: Entry) -> bytes:
 
 def read_range(source: ObjectSource, entry: Entry, offset: int, length: int) -> bytes:
     """Return up to ``length`` bytes at ``offset``, shorter only at the end of the file; reads only what it needs."""
+    parts = iter_range(source, entry, offset, length)
+    return b"".join(bytes(part) if isinstance(part, int) else part for part in parts)
+
+
+def iter_range(source: ObjectSource, entry: Entry, offset: int, length: int) -> Iterator[bytes | int]:
+    """Yield up to ``length`` bytes at ``offset`` piece by piece, an int for so many of a hole; nothing past the end."""
     end = min(offset + length, entry.size)
     if offset >= end:
-        return b""
+        return
     if entry.size < ONE_PIECE_LIMIT:
-        return source.read(ObjectId(entry.ref), Kind.CHUNK)[offset:end]
-    parts: list[bytes] = []
+        yield read_chunk(source, ChunkId(ObjectId(entry.ref)), entry.size)[offset:end]
+        return
     for at, (piece, chunk) in iter_extents(source, ExtentId(ObjectId(entry.ref)), offset):
         if at >= end:
             break
         low, high = max(offset - at, 0), min(end - at, piece)
-        parts.append(bytes(high - low) if chunk is None else _read_chunk(source, chunk, piece)[low:high])
-    return b"".join(parts)
+        yield high - low if chunk is None else read_chunk(source, chunk, piece)[low:high]

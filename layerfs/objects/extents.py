@@ -89,12 +89,18 @@ def build_extents(sink: ObjectSink, extents: Iterable[Extent], before: OldExtent
         if before is not None:
             for level, oid in before.nodes().items():
                 builder.replaces(level, oid)
-        encoded = _LEAF.pack(_HOLE, length) if chunk is None else _LEAF.pack(_DATA, length) + chunk
-        builder.add(encoded, encoded, length)
+        add_extent(builder, Extent(length, chunk))
     root = builder.finish()
     if root is None:
         raise MalformedObject("a file without extents has no extent tree")
     return ExtentId(root)
+
+
+def add_extent(builder: NodeBuilder, extent: Extent) -> None:
+    """Append one piece to the tree that a builder makes."""
+    length, chunk = extent
+    encoded = _LEAF.pack(_HOLE, length) if chunk is None else _LEAF.pack(_DATA, length) + chunk
+    builder.add(encoded, encoded, length)
 
 
 class ExtentNode(NamedTuple):
@@ -152,7 +158,8 @@ def read_extent_node(source: ObjectSource, oid: ExtentId) -> ExtentNode:
     return decode_extent_node(source.read(oid, Kind.EXTENT))
 
 
-def _read_child(source: ObjectSource, child: Child, level: int) -> ExtentNode:
+def read_extent_child(source: ObjectSource, child: Child, level: int) -> ExtentNode:
+    """Read a child of a node of ``level`` and check that it is what its parent says."""
     node = read_extent_node(source, ExtentId(child.oid))
     if node.level != level - 1 or node.length != child.weight:
         raise MalformedObject("malformed extent node: child does not fit its parent")
@@ -173,5 +180,41 @@ def _iter_node(
         offset += extent.length
     for child in node.children:
         if offset + child.weight > start:
-            yield from _iter_node(source, _read_child(source, child, node.level), offset, start)
+            yield from _iter_node(source, read_extent_child(source, child, node.level), offset, start)
         offset += child.weight
+
+
+def iter_leaves(
+    source: ObjectSource,
+    oid: ObjectId,
+    node: ExtentNode,
+    start: int,
+    *,
+    skip_without: ObjectId,
+    offset: int = 0,
+) -> Iterator[tuple[int, ExtentNode]]:
+    """Yield (file offset, leaf) of the leaves below ``node`` that end after ``start`` and hold a hole or a certain chunk.
+
+    The others are read but not decoded, since a caller that looks for rare pieces looks through all of a file.
+    """
+    if node.level == 0:
+        yield offset, node
+        return
+    for child in node.children:
+        end = offset + child.weight
+        if end > start:
+            payload = source.read(child.oid, Kind.EXTENT)
+            if not (node.level == 1 and _is_plain_leaf(payload) and payload.find(skip_without) < 0):
+                below = read_extent_child(source, child, node.level)
+                yield from iter_leaves(
+                    source, child.oid, below, start, skip_without=skip_without, offset=offset
+                )
+        offset = end
+
+
+_ITEM = _LEAF.size + ID_BYTES
+
+
+def _is_plain_leaf(payload: bytes) -> bool:
+    """Whether a leaf holds nothing but chunks: then its items are of one size, and each begins with the tag of data."""
+    return payload[:1] == b"\0" and (len(payload) - 1) % _ITEM == 0 and not any(payload[1::_ITEM])

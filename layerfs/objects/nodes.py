@@ -77,11 +77,14 @@ class NodeBuilder:
         """Say which node of an older version covers what comes next on a level: a hint for storing new ones."""
         self._likes[level] = oid
 
-    def adopt(self, child: Child, level: int) -> bool:
+    def adopt(self, child: Child, level: int, last: bool = False) -> bool:
         """Append an existing node of ``level`` whole, if the builder stands at a boundary of that level.
 
-        The caller guarantees that the node ends by the boundary rule, or that nothing follows it.
+        The caller guarantees that the node ends by the boundary rule, or that nothing follows it and it is the ``last``
+        of its level in the older version. Such a one may have a single item; alone it would make the tree too tall.
         """
+        if last and not any(each.total for each in self._levels):
+            return False
         if any(below.items for below in self._levels[: level + 1]):
             return False
         self._append_child(level + 1, child)

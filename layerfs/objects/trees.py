@@ -166,10 +166,6 @@ def find_entry(source: ObjectSource, tree: TreeId, name: bytes) -> Entry | None:
     return None
 
 
-
-
-
-
 def edit_tree(store: ObjectStore, tree: TreeId, changes: Mapping[bytes, Entry | None]) -> TreeId:
     """Return the tree with ``changes`` applied: an entry sets a name, None removes it (absent names are ignored).
 
@@ -204,10 +200,11 @@ def _edit_node(
     builder.replaces(node.level, oid)
     final = len(node.children) - 1
     for number, child in enumerate(node.children):
-        touched = bool(pending) and (pending[-1][0] <= child.key or (rightmost and number == final))
-        if touched or not builder.adopt(child, node.level - 1):
+        last = rightmost and number == final
+        touched = bool(pending) and (pending[-1][0] <= child.key or last)
+        if touched or not builder.adopt(child, node.level - 1, last):
             below = _read_child(store, child, node.level)
-            _edit_node(store, child.oid, below, rightmost and number == final, pending, builder)
+            _edit_node(store, child.oid, below, last, pending, builder)
     for name, entry in node.entries:
         while pending and pending[-1][0] < name:
             _add_pending(pending.pop(), builder)

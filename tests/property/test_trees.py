@@ -21,13 +21,17 @@ def file_entry(seed: int) -> Entry:
     return Entry(EntryKind.FILE, 0o644, 1, 2, seed, 5, seed.to_bytes(32, "big"))
 
 
-names = st.binary(min_size=1, max_size=6).filter(lambda name: not set(name) & {0, 47} and name not in (b".", b".."))
+names = st.binary(min_size=1, max_size=6).filter(
+    lambda name: not set(name) & {0, 47} and name not in (b".", b"..")
+)
 directories = st.dictionaries(names, st.integers(0, 50).map(file_entry), max_size=200)
 
 
 @given(directories, directories, st.sets(names, max_size=20))
 @settings(max_examples=100, deadline=None)
-def test_editing_equals_building(before: dict[bytes, Entry], puts: dict[bytes, Entry], drops: set[bytes]) -> None:
+def test_editing_equals_building(
+    before: dict[bytes, Entry], puts: dict[bytes, Entry], drops: set[bytes]
+) -> None:
     objects = MemoryObjects()
     tree = build_tree(objects, sorted(before.items()))
     changes: dict[bytes, Entry | None] = {**puts, **dict.fromkeys(drops)}
@@ -41,6 +45,23 @@ def test_editing_equals_building(before: dict[bytes, Entry], puts: dict[bytes, E
         if before.get(name) != model.get(name)
     }
     assert {name: (a, b) for name, a, b in diff_names(objects, tree, edited)} == differing
+
+
+def test_what_is_left_of_a_large_directory_is_no_taller_than_it_must_be() -> None:
+    store = MemoryObjects()
+    entry = file_entry(1)
+    met = 0
+    for count in range(2600, 2700):
+        names = [b"%06d" % number for number in range(count)]
+        tree = build_tree(store, [(name, entry) for name in names])
+        *_, last = decode_node(store.read(tree, Kind.TREE)).children
+        below = decode_node(store.read(last.oid, Kind.TREE))
+        if len(below.children) == 1:
+            gone, left = names[: -last.weight], names[-last.weight :]
+            edited = edit_tree(store, tree, dict.fromkeys(gone))
+            assert edited == build_tree(store, [(name, entry) for name in left])
+            met += 1
+    assert met
 
 
 def test_large_directory_edits_touch_few_nodes() -> None:
@@ -113,7 +134,9 @@ def test_environments_against_a_dictionary(edits: list[tuple[bytes, Entry | None
             assert lookup_path(objects, root, path) is not None or entry is None
         for old_root, old_model in versions:
             diff = {change.path: change for change in diff_trees(objects, old_root, root)}
-            expected = {path for path in old_model.keys() | model.keys() if old_model.get(path) != model.get(path)}
+            expected = {
+                path for path in old_model.keys() | model.keys() if old_model.get(path) != model.get(path)
+            }
             assert diff.keys() == expected
         versions.append((root, dict(model)))
 
