@@ -122,6 +122,8 @@ class Invocation:
         Without ``--`` paths begin at the first word that is no revision but names a file that is there, as in Git.
         """
         given = list(words or ())
+        if "" in given:
+            raise UsageError("a revision or path cannot be empty", "'.' is the directory you are in")
         if "--" in self.argv:
             cut = len(given) - min(len(self.argv) - self.argv.index("--") - 1, len(given))
         else:

@@ -206,6 +206,12 @@ def sticky_directory(p: Path) -> Any:
 
 
 @check
+def giving_a_file_away(p: Path) -> Any:
+    """Only root may; the error is another where no other users exist."""
+    return outcome(lambda: os.chown(p / "file", 1234, -1)) if os.geteuid() else None
+
+
+@check
 def owners(p: Path) -> Any:
     if os.geteuid():
         return None

@@ -32,6 +32,7 @@ OVERLAY = {
 """What an overlay does differently; the manual page says why, and nothing else may differ."""
 
 IN_A_USER_NAMESPACE = OVERLAY - {"an-overlay-with-its-upper-here"} | {
+    "giving-a-file-away",
     "inode-number-of-a-new-name-of-a-base-file",
     "rename-base-directory",
 }
