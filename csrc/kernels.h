@@ -64,6 +64,15 @@ void name_list_free(name_list *list);
 /* Writes the rows, *size bytes of them; on error *failed is the name concerned. */
 int name_list_stat(int dirfd, const name_list *list, uint8_t *rows, size_t *size, const char **failed);
 
+/* changedscan.c */
+
+/* Where the fields of a record of layerfs/statcache.py lie; the path and then the rows follow the head. */
+enum { RECORD_PATH_LENGTH = 8, RECORD_ROWS_LENGTH = 12, RECORD_LINKED = 16, RECORD_HEAD_SIZE = 72 };
+
+/* Adds the places of the records whose directory, below dirfd, no longer scans to their rows, and of the linked ones. */
+int changed_records(int dirfd, const uint8_t *records, size_t size, unsigned threads, offset_list *changed,
+                    offset_list *linked);
+
 /* readfiles.c */
 
 typedef struct {

@@ -164,6 +164,32 @@ static PyObject *native_scan_directory(PyObject *self, PyObject *args)
     return rows;
 }
 
+static PyObject *native_changed_records(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int dirfd;
+    unsigned threads;
+    Py_buffer records;
+    if (!PyArg_ParseTuple(args, "iy*I:changed_records", &dirfd, &records, &threads))
+        return NULL;
+    offset_list changed = {0}, linked = {0};
+    int code;
+    Py_BEGIN_ALLOW_THREADS
+    code = changed_records(dirfd, records.buf, (size_t)records.len, threads, &changed, &linked);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&records);
+    PyObject *first = NULL, *second = NULL;
+    if (code == EINVAL)
+        PyErr_SetString(PyExc_ValueError, "stat cache ends inside a record");
+    else if (code)
+        raise_code(code);
+    else if ((first = list_of(&changed, 1)))
+        second = list_of(&linked, 1);
+    free(changed.items);
+    free(linked.items);
+    return second ? Py_BuildValue("(NN)", first, second) : (Py_XDECREF(first), NULL);
+}
+
 static uint64_t get(const uint8_t *from, int bytes)
 {
     uint64_t value = 0;
@@ -612,6 +638,7 @@ static PyMethodDef methods[] = {
     {"zero_runs", native_zero_runs, METH_VARARGS, "zero_runs(data, page)"},
     {"diff_lines", native_diff_lines, METH_VARARGS, "diff_lines(a, b, indent_heuristic)"},
     {"scan_directory", native_scan_directory, METH_VARARGS, "scan_directory(dirfd)"},
+    {"changed_records", native_changed_records, METH_VARARGS, "changed_records(dirfd, records, threads)"},
     {"parse_rows", native_parse_rows, METH_VARARGS, "parse_rows(blob)"},
     {"parse_some_rows", native_parse_some_rows, METH_VARARGS, "parse_some_rows(blob, start, limit)"},
     {"plain_entries", native_plain_entries, METH_VARARGS, "plain_entries(payload, start, entry_type, kinds)"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import quote
 from layerfs.objects.entry import Entry, EntryKind, Xattrs
 from layerfs.restored import Restored

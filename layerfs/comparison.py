@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import NotFound, UsageError
 from layerfs.history import CommitReader
 from layerfs.objects.entry import Entry

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.capture import Captured, Rules, capture_directory
+from layerfs.capture import capture_directory
+from layerfs.captured import Captured, Rules
 from layerfs.capturerules import exclusion
 from layerfs.errors import AlreadyExists, Busy, LayerfsError, NotFound, Refused, UsageError, quote
 from layerfs.ids import CommitId, LayerId

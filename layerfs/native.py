@@ -25,6 +25,7 @@ __all__ = [
     "Hunk",
     "Row",
     "available",
+    "changed_records",
     "cut_points",
     "diff_lines",
     "iter_rows",
@@ -55,6 +56,7 @@ class Kernels(Protocol):
     def zero_runs(self, data: BytesLike, page: int, /) -> list[tuple[int, int]]: ...
     def diff_lines(self, a: BytesLike, b: BytesLike, indent_heuristic: bool, /) -> list[Hunk]: ...
     def scan_directory(self, dirfd: int, /) -> bytes: ...
+    def changed_records(self, dirfd: int, records: BytesLike, threads: int, /) -> tuple[list[int], list[int]]: ...
     def parse_rows(self, blob: BytesLike, /) -> list[Row]: ...
     def parse_some_rows(self, blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]: ...
     def plain_entries(
@@ -126,6 +128,15 @@ def scan_directory(dirfd: int) -> bytes:
     any other failure raises ``OSError`` with the name. The offset of ``dirfd`` is moved.
     """
     return _active.scan_directory(dirfd)
+
+
+def changed_records(dirfd: int, records: BytesLike, threads: int) -> tuple[list[int], list[int]]:
+    """Compare a whole tree with the records of a stat cache (``statcache``); the kernel works in so many threads.
+
+    Returns the places of the records whose directory, below the one open as ``dirfd``, does not scan to the same rows or
+    cannot be read, and the places of those marked as linked. ``ValueError`` if the bytes are not whole records.
+    """
+    return _active.changed_records(dirfd, records, threads)
 
 
 def parse_rows(blob: BytesLike) -> list[Row]:

@@ -33,6 +33,7 @@ from layerfs.rows import (
 )
 
 __all__ = [
+    "changed_records",
     "cut_points",
     "diff_lines",
     "parse_rows",
@@ -203,6 +204,43 @@ def scan_directory(dirfd: int, /) -> bytes:
         )
         rows.append(header + name)
     return b"".join(rows)
+
+
+def changed_records(dirfd: int, records: BytesLike, threads: int, /) -> tuple[list[int], list[int]]:
+    """Compare one directory after the other; see ``native.changed_records``."""
+    changed: list[int] = []
+    linked: list[int] = []
+    at = 0
+    while at < len(records):
+        start = at + _RECORD_HEAD.size
+        if start > len(records):
+            raise ValueError("stat cache ends inside a record")
+        _, path_length, rows_length, is_linked = _RECORD_HEAD.unpack_from(records, at)
+        end = start + path_length + rows_length
+        if end > len(records):
+            raise ValueError("stat cache ends inside a record")
+        path = bytes(records[start : start + path_length])
+        if not _scans_to(dirfd, path, records[start + path_length : end]):
+            changed.append(at)
+        if is_linked:
+            linked.append(at)
+        at = end
+    return changed, linked
+
+
+def _scans_to(dirfd: int, path: bytes, rows: BytesLike) -> bool:
+    """Whether a directory below ``dirfd``, reached without following a symlink, scans to these rows."""
+    current = os.open(b".", _DIRECTORY_FLAGS, dir_fd=dirfd)
+    try:
+        for name in path.split(b"/") if path else ():
+            inner = os.open(name, _DIRECTORY_FLAGS, dir_fd=current)
+            os.close(current)
+            current = inner
+        return scan_directory(current) == rows
+    except OSError:
+        return False
+    finally:
+        os.close(current)
 
 
 def parse_rows(blob: BytesLike, /) -> list[Row]:

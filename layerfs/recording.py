@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import ExpectationFailed, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId, short

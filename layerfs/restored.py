@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 
 
 class Restored:

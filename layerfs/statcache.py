@@ -1,58 +1,95 @@
-"""The stat cache: what a directory looked like when it was last captured, and which tree that gave.
+"""The stat cache: what a directory tree looked like when it was last captured, and which trees that gave.
 
-For every directory it keeps the packed rows of one scan (``rows``) and the id of the tree captured from them. A directory
-whose next scan is byte-equal has not changed: no entry of it is decoded, no file opened. The cache is disposable – a
-missing, torn or foreign file is an empty cache – and it never says "unchanged" of a file that may have changed:
+For every directory it keeps a *record*: the packed rows of one scan (``rows``), the id of the tree captured from them,
+and sums over everything below. A directory whose next scan is byte-equal has not changed; the kernel compares a whole
+tree with its records at once (``native.changed_records``), so what did not change costs no Python at all. The cache is
+disposable – a missing, torn or foreign file is an empty cache – and it never says "unchanged" of a file that may have
+changed:
 
 * ctime cannot be set by a user, so an edit that restores mtime and size is seen;
 * a row whose ctime is not safely older than the scan (*racy*, as in Git's index) is stored with ctime zero, which no
-  later scan equals, so the file is read again next time.
+  later scan equals, so the file is read again next time. So is the row of what could not be captured, or lies on another
+  file system: it is looked at, and reported, every time.
 
-A capture may pass a damaged cache on; correctness never depends on it having been written.
+Records lie in one run of bytes, each before those of its sub-directories and these in the order of their names, so
+everything below a directory is one piece that a later cache takes over as it is. A record, little-endian, no padding:
+
+====== ===== ==================================================================
+offset type  field
+====== ===== ==================================================================
+0      u64   bytes of this record and all records below
+8      u32   length of the path
+12     u32   length of the rows
+16     u32   1 if it holds linked files: looked at whenever anything changed
+20     u32   directories, this one included
+24     u32   files in them
+28     u32   other entries in them
+32     u64   bytes of the files
+40     32    tree id
+72     bytes path from the root, then the rows
+====== ===== ==================================================================
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from struct import Struct
 from typing import NamedTuple
 
 import xxhash
-import zstandard
 
+from layerfs import native
 from layerfs.ids import ObjectId, TreeId
 from layerfs.rows import ROW_HEADER, Row
 
-MAGIC = b"LFSTAT02"
+MAGIC = b"LFSTAT03"
 RACY_NS = 20_000_000
 COARSE_RACY_NS = 2_000_000_000
 NANO = 1_000_000_000
 _CTIME_SECONDS_AT = 60
 _CTIME_NANOS_AT = 72
 _REALTIME_COARSE = 5
-_HEAD = struct.Struct("<IIIBIIQ32s")
-"""Of one directory in the file: lengths of path, sub-directory names and rows; special, files, others, size; tree id."""
+_SUM_BYTES = 8
+_MOST_ROWS = 0xFFFFFFFF
+RECORD_HEAD = Struct("<QIIIIIIQ32s")
 
 
-class CachedDirectory(NamedTuple):
-    """One directory at its last capture: its rows, its tree, and its sub-directories.
+class Sums(NamedTuple):
+    """How many directories, files and other entries there are, and the bytes of the files."""
 
-    A sub-directory that is cached too was captured together with this one, so its tree is the one this tree holds.
-    ``special`` says that it held linked files or mount points, so that its entries are always looked at. ``files``,
-    ``others`` and ``size`` sum up what lies right in it, apart from directories.
-    """
-
-    blob: bytes
-    tree: TreeId
-    subdirectories: tuple[bytes, ...]
-    special: bool
+    directories: int = 0
     files: int = 0
     others: int = 0
     size: int = 0
+
+    def plus(self, other: Sums) -> Sums:
+        """Return both together."""
+        return Sums(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def minus(self, other: Sums) -> Sums:
+        """Return what is left without the other."""
+        return Sums(*(mine - its for mine, its in zip(self, other, strict=True)))
+
+
+class Record(NamedTuple):
+    """One directory at its last capture; ``place`` and ``end`` bound its record and all below, ``inner`` the latter.
+
+    A directory below that has a record was captured together with this one, so its tree is the one this tree holds. One
+    without a record is the reason for a record without rows, which no scan equals.
+    """
+
+    place: int
+    inner: int
+    end: int
+    path: bytes
+    rows: bytes
+    linked: bool
+    sums: Sums
+    tree: TreeId
 
 
 def kernel_now_ns() -> int:
@@ -72,12 +109,12 @@ def is_racy(ctime_ns: int, scanned_ns: int) -> bool:
     return ctime_ns >= scanned_ns - margin
 
 
-def smudge(blob: bytes, rows: list[Row], scanned_ns: int) -> bytes:
-    """Return the rows with the ctime of every racy one zeroed."""
+def smudge(blob: bytes, rows: list[Row], scanned_ns: int, unsettled: Collection[bytes] = ()) -> bytes:
+    """Return the rows with the ctime of every racy one, and of the names that are unsettled, zeroed."""
     out: bytearray | None = None
     at = 0
     for row in rows:
-        if is_racy(row.ctime_ns, scanned_ns):
+        if is_racy(row.ctime_ns, scanned_ns) or row.name in unsettled:
             out = out if out is not None else bytearray(blob)
             out[at + _CTIME_SECONDS_AT : at + _CTIME_SECONDS_AT + 8] = bytes(8)
             out[at + _CTIME_NANOS_AT : at + _CTIME_NANOS_AT + 4] = bytes(4)
@@ -86,83 +123,130 @@ def smudge(blob: bytes, rows: list[Row], scanned_ns: int) -> bytes:
 
 
 class StatCache:
-    """Cached directories by path."""
+    """The records of one tree; immutable."""
 
-    def __init__(self) -> None:
-        self._directories: dict[bytes, CachedDirectory] = {}
+    def __init__(self, records: bytes = b"") -> None:
+        self.records = records
 
-    def get(self, path: bytes) -> CachedDirectory | None:
-        """Return what is known of a directory."""
-        return self._directories.get(path)
+    @property
+    def root(self) -> Record | None:
+        """The record of the captured directory itself."""
+        return self.at(0) if self.records else None
 
-    def put(self, path: bytes, directory: CachedDirectory) -> None:
-        """Remember a directory."""
-        self._directories[path] = directory
+    def at(self, place: int) -> Record:
+        """Return the record at a place."""
+        span, path_length, rows_length, linked, *sums, tree = RECORD_HEAD.unpack_from(self.records, place)
+        start = place + RECORD_HEAD.size
+        rows_at = start + path_length
+        inner = rows_at + rows_length
+        path, rows = self.records[start:rows_at], self.records[rows_at:inner]
+        return Record(
+            place, inner, place + span, path, rows, bool(linked), Sums(*sums), TreeId(ObjectId(tree))
+        )
 
-    def __len__(self) -> int:
-        return len(self._directories)
+    def children(self, record: Record) -> Iterator[Record]:
+        """Yield the records of a directory's sub-directories."""
+        place = record.inner
+        while place < record.end:
+            child = self.at(place)
+            yield child
+            place = child.end
+
+    def piece(self, record: Record) -> memoryview:
+        """Return the bytes of a record and all below."""
+        return memoryview(self.records)[record.place : record.end]
+
+    def changed(self, directory: int) -> tuple[list[int], list[int]]:
+        """Compare the tree open as ``directory`` with the records: places of the changed ones, places of the linked."""
+        return native.changed_records(directory, self.records, len(os.sched_getaffinity(0)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StatCache) and self._directories == other._directories
+        return isinstance(other, StatCache) and self.records == other.records
 
     __hash__ = None  # type: ignore[assignment]
 
-    def items(self) -> Iterator[tuple[bytes, CachedDirectory]]:
-        """Yield (path, directory)."""
-        return iter(self._directories.items())
+
+class _Seen(NamedTuple):
+    """A directory captured anew."""
+
+    rows: bytes
+    tree: TreeId
+    subdirectories: list[bytes]
+    linked: bool
+    own: Sums
 
 
-def encode_cache(cache: StatCache) -> bytes:
-    """Return the bytes of a cache file."""
-    parts: list[bytes] = []
-    for path, directory in cache.items():
-        names = b"/".join(directory.subdirectories)
-        blob, tree, _, special, *counts = directory
-        parts += (_HEAD.pack(len(path), len(names), len(blob), special, *counts, tree), path, names, blob)
-    body = zstandard.ZstdCompressor(level=1).compress(b"".join(parts))
-    return MAGIC + xxhash.xxh3_64_digest(body) + body
+class CacheBuilder:
+    """The next cache while a capture goes on: directories captured anew, and pieces of the cache before."""
+
+    def __init__(self, before: StatCache) -> None:
+        self._before = before
+        self._kept: dict[bytes, Record] = {}
+        self._seen: dict[bytes, _Seen] = {}
+
+    def keep(self, record: Record) -> None:
+        """Take over a record with all below."""
+        self._kept[record.path] = record
+
+    def add(
+        self, path: bytes, rows: bytes, tree: TreeId, subdirectories: list[bytes], linked: bool, own: Sums
+    ) -> None:
+        """Note a directory; ``own`` counts what lies right in it, itself included, but not its sub-directories."""
+        self._seen[path] = _Seen(rows, tree, subdirectories, linked, own)
+
+    def build(self) -> StatCache:
+        """Return the cache."""
+        pieces: list[bytes | memoryview] = []
+        self._put(b"", pieces)
+        return StatCache(b"".join(pieces))
+
+    def _put(self, path: bytes, pieces: list[bytes | memoryview]) -> tuple[int, Sums] | None:
+        """Add the records of a directory; return their length and sums, or None if nothing is known of it."""
+        kept = self._kept.get(path)
+        if kept is not None:
+            pieces.append(self._before.piece(kept))
+            return kept.end - kept.place, kept.sums
+        seen = self._seen.get(path)
+        if seen is None:
+            return None
+        place = len(pieces)
+        pieces += (b"", b"")
+        rows, sums, below = seen.rows, seen.own, 0
+        for name in seen.subdirectories:
+            found = self._put(path + b"/" + name if path else name, pieces)
+            if found is None:
+                rows = b""
+                continue
+            below += found[0]
+            sums = sums.plus(found[1])
+        rows = rows if len(rows) <= _MOST_ROWS else b""
+        span = RECORD_HEAD.size + len(path) + len(rows) + below
+        pieces[place] = RECORD_HEAD.pack(span, len(path), len(rows), seen.linked, *sums, seen.tree) + path
+        pieces[place + 1] = rows
+        return span, sums
 
 
-def decode_cache(payload: bytes) -> StatCache:
-    """Decode a cache file; anything that is not one whole cache of this version is an empty cache."""
-    cache = StatCache()
-    body = payload[len(MAGIC) + 8 :]
-    if payload[: len(MAGIC)] != MAGIC or xxhash.xxh3_64_digest(body) != payload[len(MAGIC) : len(MAGIC) + 8]:
-        return cache
-    try:
-        data = zstandard.ZstdDecompressor().decompress(body)
-        at = 0
-        while at < len(data):
-            path_length, names_length, blob_length, special, *counts, tree = _HEAD.unpack_from(data, at)
-            at += _HEAD.size
-            names_at = at + path_length
-            blob_at = names_at + names_length
-            path, names = data[at:names_at], data[names_at:blob_at]
-            at = blob_at + blob_length
-            subdirectories = tuple(names.split(b"/")) if names else ()
-            blob = data[blob_at:at]
-            oid = TreeId(ObjectId(tree))
-            cache.put(path, CachedDirectory(blob, oid, subdirectories, bool(special), *counts))
-    except (struct.error, zstandard.ZstdError):
-        return StatCache()
-    return cache if at == len(data) else StatCache()
+def _head_of(records: bytes) -> bytes:
+    return MAGIC + xxhash.xxh3_64_digest(records)
 
 
 def load_cache(path: bytes) -> StatCache:
-    """Read a cache file; a missing one is an empty cache."""
+    """Read a cache file; anything that is not one whole cache of this version is an empty cache."""
     try:
         with open(path, "rb") as file:
-            return decode_cache(file.read())
+            head = file.read(len(MAGIC) + _SUM_BYTES)
+            records = file.read() if head.startswith(MAGIC) else b""
     except FileNotFoundError:
         return StatCache()
+    return StatCache(records) if head == _head_of(records) else StatCache()
 
 
 def save_cache(path: bytes, cache: StatCache, owner: tuple[int, int] | None = None) -> None:
     """Write a cache file in place of an older one; see :func:`write_cache`."""
-    write_cache(path, encode_cache(cache), owner)
+    write_cache(path, cache.records, owner, _head_of(cache.records))
 
 
-def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None) -> None:
+def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None, head: bytes = b"") -> None:
     """Put a cache's bytes in place of the older ones, for the store's owner; not synced, since losing it costs only time.
 
     For the same reason a full or failing disk is no error here: what the cache belongs to is recorded already.
@@ -172,7 +256,7 @@ def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None) -> N
         with open(temporary, "wb", opener=_open_private) as file:
             if owner is not None:
                 os.fchown(file.fileno(), *owner)
-            file.write(content)
+            file.writelines((head, content))
         os.replace(temporary, path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):

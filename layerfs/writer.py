@@ -14,7 +14,7 @@ import stat
 
 from layerfs import native
 from layerfs.attributes import Attributes
-from layerfs.capture import Problem, entry_kind
+from layerfs.captured import Problem, entry_kind
 from layerfs.errors import Refused, quote
 from layerfs.filling import write_run
 from layerfs.objects.chunking import HOLE_MIN, PAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import EXIT_INCOMPLETE, EXIT_OK, quote
 from layerfs.output import Reply
 from layerfs.present.quantities import counted

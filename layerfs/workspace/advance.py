@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import Dirty, NotFound, Refused, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId

@@ -11,7 +11,7 @@ import os
 from typing import NamedTuple
 
 from layerfs.authorship import Author
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import AlreadyExists, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.initialise import write_pointer

@@ -12,17 +12,11 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from layerfs.capture import (
-    TORN_PAUSE_SECONDS,
-    TORN_RETRIES,
-    FileContent,
-    Problem,
-    Rules,
-    capture_directory,
-    read_file,
-)
+from layerfs.capture import capture_directory
+from layerfs.captured import Problem, Rules
 from layerfs.capturerules import exclusion
 from layerfs.errors import NotFound, TornRead, quote
+from layerfs.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.layout import POINTER, is_inside

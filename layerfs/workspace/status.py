@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from layerfs.capture import Problem
+from layerfs.captured import Problem
 from layerfs.errors import Refused, quote
 from layerfs.history import CommitReader, walk_commits
 from layerfs.ids import CommitId

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from layerfs.capture import KIND_OF_TYPE
+from layerfs.captured import KIND_OF_TYPE
 from layerfs.errors import StoreDamaged, TornRead, quote
 from layerfs.native import parse_rows, scan_directory
 from layerfs.objects.entry import Entry, EntryKind, Xattrs, device_ref

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 from odd_tree import build_odd_tree, describe
 
-from layerfs.capture import Captured, Rules, capture_directory
+from layerfs import native
+from layerfs.capture import capture_directory
+from layerfs.captured import Captured, Rules
 from layerfs.checkout import create_into
 from layerfs.errors import Refused, TornRead
-from layerfs.objects.entry import Entry
+from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_trees, lookup_path, walk
 from layerfs.objects.memory import MemoryObjects
+from layerfs.rows import FileRead
 from layerfs.statcache import StatCache, load_cache, save_cache
 from layerfs.target import prepare_target
 from layerfs.transition import apply_changes
@@ -155,8 +159,8 @@ def test_a_file_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: p
                 file.write(b"more")
         return original(fd)
 
-    monkeypatch.setattr("layerfs.capture.os.fstat", unsettled)
-    monkeypatch.setattr("layerfs.capture.TORN_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("layerfs.filecontent.os.fstat", unsettled)
+    monkeypatch.setattr("layerfs.leaves.TORN_PAUSE_SECONDS", 0)
     with pytest.raises(TornRead, match="'log'"):
         capture(source, objects)
     assert capture(source, objects, rules=Rules(allow_torn=True)).totals.files == 1
@@ -278,3 +282,77 @@ def test_a_change_below_unchanged_directories_is_found_and_nothing_else_moves(tm
     assert fourth.root == capture(source, objects).root != third.root
     again = capture(source, objects, fourth.root, stored(tmp_path, fourth.cache))
     assert again.root == fourth.root
+
+
+def test_an_unchanged_tree_is_not_read_from_the_store(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    (source / "d" / "e").mkdir(parents=True)
+    (source / "d" / "e" / "file").write_bytes(b"x")
+    os.link(source / "d" / "e" / "file", source / "linked")
+    first = capture(source, objects)
+    settle(source)
+    second = capture(source, objects, first.root, first.cache)
+    objects.reads = objects.puts = 0
+    third = capture(source, objects, second.root, stored(tmp_path, second.cache))
+    assert (objects.reads, objects.puts) == (0, 0)
+    assert third.root == second.root == first.root
+    assert third.cache == second.cache
+    counted = (first.totals.directories, first.totals.files, first.totals.size)
+    assert (third.totals.directories, third.totals.files, third.totals.size) == counted == (3, 2, 2)
+
+
+def test_a_link_that_comes_beside_an_unchanged_one_joins_its_group(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    for name in ("a", "b", "c"):
+        (source / name).mkdir(parents=True)
+    (source / "a" / "one").write_bytes(b"x")
+    os.link(source / "a" / "one", source / "b" / "two")
+    first = capture(source, objects)
+    settle(source)
+    second = capture(source, objects, first.root, first.cache)
+    (source / "c" / "other").write_bytes(b"y")
+    third = capture(source, objects, second.root, second.cache)
+    os.link(source / "a" / "one", source / "c" / "three")
+    fourth = capture(source, objects, third.root, third.cache)
+    groups = {path: entry.link_group for path, entry in walk(objects, fourth.root) if entry.kind is EntryKind.FILE}
+    assert groups.pop(b"c/other") == 0
+    assert len(groups) == 3 and len(set(groups.values())) == 1 and all(groups.values())
+    assert capture(source, objects, fourth.root).root == fourth.root
+
+
+def test_what_cannot_be_read_is_reported_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    (source / "d").mkdir(parents=True)
+    (source / "d" / "fine").write_bytes(b"x")
+    (source / "d" / "secret").write_bytes(b"x")
+    whole = capture(source, objects)
+    (source / "d" / "secret").write_bytes(b"y")
+    settle(source)
+    original = native.read_files
+
+    def refusing(fd: int, names: list[bytes], limit: int) -> list[FileRead]:
+        found = zip(names, original(fd, names, limit), strict=True)
+        closed = FileRead(None, errno.EACCES, True, 0, 0, 0, 0, 0)
+        return [closed if name == b"secret" else result for name, result in found]
+
+    monkeypatch.setattr("layerfs.leaves.native.read_files", refusing)
+    last = whole
+    for _ in range(3):
+        last = capture(source, objects, last.root, stored(tmp_path, last.cache))
+        assert [(problem.path, problem.kept) for problem in last.problems] == [(b"d/secret", True)]
+    monkeypatch.undo()
+    assert capture(source, objects, last.root, last.cache).root == capture(source, objects).root
+
+
+def test_a_cache_that_is_damaged_is_no_cache(tmp_path: Path) -> None:
+    source, objects = tmp_path / "source", MemoryObjects()
+    source.mkdir()
+    (source / "file").write_bytes(b"x")
+    cache = capture(source, objects).cache
+    place = tmp_path / "stat-cache"
+    save_cache(os.fsencode(place), cache)
+    whole = place.read_bytes()
+    assert load_cache(os.fsencode(place)) == cache != StatCache()
+    for damaged in (b"", whole[:5], whole[:-1], whole + b"x", whole[:40] + b"\xff" + whole[41:], b"LFSTAT02" + whole[8:]):
+        place.write_bytes(damaged)
+        assert load_cache(os.fsencode(place)) == StatCache()

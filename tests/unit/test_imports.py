@@ -23,7 +23,7 @@ LIBRARIES = {
     "pyfuse3": lambda name: name.startswith("workspace.fuse"),
     "trio": lambda name: name.startswith("workspace.fuse"),
     "sqlite3": lambda name: name == "metadb",
-    "zstandard": lambda name: name.startswith("objects.") or name == "statcache",
+    "zstandard": lambda name: name.startswith("objects."),
     "fastcdc": lambda name: name.startswith("native"),
 }
 

@@ -17,6 +17,7 @@ from kernels import load, on_both
 
 from layerfs import native
 from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
+from layerfs.statcache import RECORD_HEAD, StatCache
 
 NAMES = [b"a", b"a-", b"a.b", b"aa", b"B", b"\xff\xfe odd", b"new\nline", b"\xc3\xa9", b"-", b"..."]
 
@@ -199,7 +200,9 @@ def test_a_read_file_tells_whether_it_has_extended_attributes(which: str, tmp_pa
 @on_both
 def test_files_are_read_whole(which: str, tmp_path: Path) -> None:
     choose = random.Random(1)
-    contents = {b"f%03d" % number: choose.randbytes(choose.choice([0, 1, 100, 5000, 70_000])) for number in range(150)}
+    contents = {
+        b"f%03d" % number: choose.randbytes(choose.choice([0, 1, 100, 5000, 70_000])) for number in range(150)
+    }
     for name, content in contents.items():
         (tmp_path / os.fsdecode(name)).write_bytes(content)
     with opened(tmp_path) as fd:
@@ -223,7 +226,14 @@ def test_what_cannot_be_read_says_why(which: str, tmp_path: Path) -> None:
     names = [b"big", b"fits", b"dir", b"link", b"fifo", b"none"]
     with opened(tmp_path) as fd:
         results = load(which).read_files(fd, names, 100)
-    assert [result.errno for result in results] == [errno.EFBIG, 0, NOT_REGULAR, errno.ELOOP, NOT_REGULAR, errno.ENOENT]
+    assert [result.errno for result in results] == [
+        errno.EFBIG,
+        0,
+        NOT_REGULAR,
+        errno.ELOOP,
+        NOT_REGULAR,
+        errno.ENOENT,
+    ]
     assert [result.data for result in results] == [None, b"x" * 100, None, None, None, None]
     assert results[0].size == 101
     assert stat.S_ISFIFO(results[4].mode)
@@ -276,3 +286,64 @@ def test_a_file_that_moves_is_never_returned_torn(which: str, tmp_path: Path) ->
 def test_wrong_types_are_refused(which: str) -> None:
     with pytest.raises(TypeError):
         load(which).read_files(0, [1], 10)  # type: ignore[list-item]
+
+
+def record(path: bytes, rows: bytes, linked: bool, below: bytes = b"") -> bytes:
+    span = RECORD_HEAD.size + len(path) + len(rows) + len(below)
+    return RECORD_HEAD.pack(span, len(path), len(rows), linked, 1, 0, 0, 0, bytes(32)) + path + rows + below
+
+
+def records_of(top: Path, path: str = "") -> bytes:
+    """Return the records of a tree as it is now; directories called ``linked`` are marked so."""
+    place = top / path
+    with opened(place) as fd:
+        rows = load("twin").scan_directory(fd)
+    names = sorted(each.name for each in place.iterdir() if each.is_dir() and not each.is_symlink())
+    below = b"".join(records_of(top, f"{path}/{name}" if path else name) for name in names)
+    return record(os.fsencode(path), rows, place.name == "linked", below)
+
+
+@on_both
+@pytest.mark.parametrize("threads", [1, 5])
+def test_changed_directories_are_found_in_a_whole_tree(which: str, threads: int, tmp_path: Path) -> None:
+    kernels = load(which)
+    top = tmp_path / "top"
+    for number in range(100):
+        inner = top / f"d{number % 10}" / f"e{number}"
+        inner.mkdir(parents=True)
+        (inner / "file").write_bytes(b"one")
+    (top / "d3" / "linked").mkdir()
+    (top / "d4" / "empty").mkdir()
+    records = records_of(top)
+    cache = StatCache(records)
+    with opened(top) as fd:
+        changed, linked = kernels.changed_records(fd, records, threads)
+        assert changed == []
+        assert [cache.at(place).path for place in linked] == [b"d3/linked"]
+        (top / "d7" / "e7" / "file").write_bytes(b"two")
+        (top / "d4" / "empty" / "new").touch()
+        (top / "d5" / "e5" / "file").chmod(0o600)
+        os.rename(top / "d9" / "e99", tmp_path / "moved")
+        os.symlink(tmp_path / "moved", top / "d9" / "e99")
+        changed, _ = kernels.changed_records(fd, records, threads)
+    assert [cache.at(place).path for place in changed] == [
+        b"",
+        b"d4",
+        b"d4/empty",
+        b"d5/e5",
+        b"d7/e7",
+        b"d9",
+        b"d9/e99",
+    ]
+
+
+@on_both
+def test_a_record_that_is_cut_off_is_refused(which: str, tmp_path: Path) -> None:
+    kernels = load(which)
+    records = record(b"", b"", False) + record(b"a", b"rows", False)
+    with opened(tmp_path) as fd:
+        assert kernels.changed_records(fd, records, 2)[0] == [RECORD_HEAD.size]
+        for cut in (1, RECORD_HEAD.size - 1, RECORD_HEAD.size + 1, len(records) - 1):
+            with pytest.raises(ValueError, match="ends inside a record"):
+                kernels.changed_records(fd, records[:cut], 2)
+        assert kernels.changed_records(fd, b"", 2) == ([], [])
