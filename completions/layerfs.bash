@@ -19,7 +19,7 @@ _layerfs() {
         *" --store"|*" -C") COMPREPLY=($(compgen -d -- "$current")); return ;;
     esac
     if [[ -z $name && $current == -* ]]; then options="--store -C --json --help --version"
-    elif [[ -z $name ]]; then options="init clone doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish fetch push checkout repack stats fsck gc prune purge hash-object cat-file chunk-file ls-extents ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
+    elif [[ -z $name ]]; then options="init clone doctor config help fork branch tag layers reflog mount unmount run shell warm workspace update status commit restore diff log show blame conflicts resolve merge publish fetch push checkout repack stats fsck gc prune purge hash-object cat-file chunk-file ls-extents read-extent splice-extent ls-tree write-tree commit-tree diff-tree merge-base rev-parse rev-list show-ref update-ref ls-layers ls-pack verify-pack count-objects"
     else verbs=$(_layerfs_verbs "$name"); case $name in
         "init") options="--exclude --empty --warm --cross-filesystems --allow-torn --allow-network-store --disposable --store -C --json -h --help" ;;
         "clone") options="--store -C --json -h --help" ;;
@@ -30,7 +30,7 @@ _layerfs() {
         "branch") options="-d --delete -D -m --move -f --force --store -C --json -h --help" ;;
         "tag") options="-d --delete -f --force --store -C --json -h --help" ;;
         "layers") options="--covered --store -C --json -h --help" ;;
-        "reflog") options="-n --max-count --store -C --json -h --help" ;;
+        "reflog") options="-n --max-count --store -C --json --json-lines -h --help" ;;
         "mount") options="--engine --store -C --json -h --help" ;;
         "unmount") options="--discard --commit --force -m --message --store -C --json -h --help" ;;
         "run") options="--commit --as -m --message --discard --in --timeout --pass-through --no-at-source --store -C --json -h --help" ;;
@@ -38,11 +38,11 @@ _layerfs() {
         "warm") options="--store -C --json -h --help" ;;
         "workspace") options="" ;;
         "update") options="--mark --abort --store -C --json -h --help" ;;
-        "status") options="--all --exit-code --store -C --json -z -h --help" ;;
+        "status") options="--all --exit-code --store -C --json --json-lines -z -h --help" ;;
         "commit") options="-m --message --as --author --agent --session --tool --call-id --expect --allow-empty --freeze --from --branch --allow-torn --store -C --json -h --help" ;;
         "restore") options="--discard --store -C --json -h --help" ;;
-        "diff") options="--stat --name-status --times --exit-code --store -C --json -z -h --help" ;;
-        "log") options="-n --max-count --oneline --calls --first-parent --joins --store -C --json -h --help" ;;
+        "diff") options="--stat --name-status --times --exit-code --store -C --json --json-lines -z -h --help" ;;
+        "log") options="-n --max-count --oneline --calls --first-parent --joins --store -C --json --json-lines -h --help" ;;
         "show") options="-p --patch -s --stat --name-status --times --store -C --json -z -h --help" ;;
         "blame") options="-L --first-parent --porcelain --store -C --json -h --help" ;;
         "conflicts") options="--store -C --json -z -h --help" ;;
@@ -58,21 +58,23 @@ _layerfs() {
         "gc") options="-n --dry-run --reflog-expire --dropped-expire --wait --store -C --json -h --help" ;;
         "prune") options="-n --dry-run --cache --reflog-expire --dropped-expire --store -C --json -h --help" ;;
         "purge") options="--commit --wait --store -C --json -h --help" ;;
-        "hash-object") options="-w -t --stdin --stdin-paths --store -C --json -z -h --help" ;;
-        "cat-file") options="-t -s -e -p --batch --store -C --json -z -h --help" ;;
+        "hash-object") options="-w -t --stdin --stdin-paths --base --range --store -C --json -z -h --help" ;;
+        "cat-file") options="-t -s -e -p --batch --store -C --json --json-lines -z -h --help" ;;
         "chunk-file") options="--store -C --json -h --help" ;;
-        "ls-extents") options="--store -C --json -h --help" ;;
-        "ls-tree") options="-r -l --store -C --json -z -h --help" ;;
+        "ls-extents") options="--store -C --json --json-lines -h --help" ;;
+        "read-extent") options="--store -C --json -h --help" ;;
+        "splice-extent") options="--data --zeros --root --store -C --json -h --help" ;;
+        "ls-tree") options="-r -l --store -C --json --json-lines -z -h --help" ;;
         "write-tree") options="--exclude --store -C --json -h --help" ;;
         "commit-tree") options="-p -m --about --author --store -C --json -h --help" ;;
-        "diff-tree") options="--store -C --json -z -h --help" ;;
+        "diff-tree") options="--store -C --json --json-lines -z -h --help" ;;
         "merge-base") options="--all --is-ancestor --store -C --json -h --help" ;;
-        "rev-parse") options="--short --verify --stdin --store -C --json -z -h --help" ;;
-        "rev-list") options="-n --max-count --first-parent --topo-order --count --store -C --json -z -h --help" ;;
+        "rev-parse") options="--short --verify --stdin --store -C --json --json-lines -z -h --help" ;;
+        "rev-list") options="-n --max-count --first-parent --topo-order --count --store -C --json --json-lines -z -h --help" ;;
         "show-ref") options="--store -C --json -z -h --help" ;;
         "update-ref") options="-d --stdin -m --store -C --json -z -h --help" ;;
-        "ls-layers") options="--store -C --json -z -h --help" ;;
-        "ls-pack") options="--store -C --json -h --help" ;;
+        "ls-layers") options="--store -C --json --json-lines -z -h --help" ;;
+        "ls-pack") options="--store -C --json --json-lines -h --help" ;;
         "verify-pack") options="--fast --store -C --json -h --help" ;;
         "count-objects") options="--store -C --json -h --help" ;;
         "config list") options="--store -C --json -h --help" ;;

@@ -57,6 +57,27 @@ class Command(NamedTuple):
         """The name of the manual page, which verbs of one command share."""
         return f"layerfs-{self.name.partition(' ')[0]}"
 
+    @property
+    def lines(self) -> str:
+        """The list of the document that ``--json-lines`` prints item by item; empty where there is no such option."""
+        return _LINES.get(self.name, "")
+
+
+_LINES = {
+    "reflog": "moves",
+    "status": "changes",
+    "diff": "changes",
+    "log": "commits",
+    "cat-file": "objects",
+    "ls-extents": "extents",
+    "ls-tree": "entries",
+    "diff-tree": "changes",
+    "rev-parse": "revisions",
+    "rev-list": "commits",
+    "ls-layers": "layers",
+    "ls-pack": "objects",
+}
+
 
 NONE, STORE, WRITE, WORKSPACE = Needs.NONE, Needs.STORE, Needs.STORE_WRITE, Needs.WORKSPACE
 PORCELAIN, PLUMBING = Role.PORCELAIN, Role.PLUMBING
@@ -122,6 +143,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("cat-file", "cat_file", "plumbing", "print an object, raw or readable", STORE, PLUMBING, nul=True),
     Command("chunk-file", "chunk_file", "plumbing", "show how a file is cut into chunks", NONE, PLUMBING),
     Command("ls-extents", "ls_extents", "plumbing", "list the pieces of a stored file", STORE, PLUMBING),
+    Command("read-extent", "read_extent", "plumbing", "print a range of a stored file", STORE, PLUMBING),
+    Command("splice-extent", "splice_extent", "plumbing", "change bytes inside a stored file", WRITE, PLUMBING),
     Command("ls-tree", "ls_tree", "plumbing", "list a directory in a state", STORE, PLUMBING, nul=True),
     Command("write-tree", "write_tree", "plumbing", "capture a directory as a root object", WRITE, PLUMBING),
     Command("commit-tree", "commit_tree", "plumbing", "make a commit of a root object", WRITE, PLUMBING),

@@ -160,7 +160,9 @@ def resolve_many(store: Store, words: Iterable[str], at: CommitId | None) -> lis
     return [(word, resolve_object(store, word, at)[0]) for word in words]
 
 
-def resolve_each(store: Store, words: Iterable[str], at: CommitId | None) -> Iterator[tuple[str, ObjectId | None]]:
+def resolve_each(
+    store: Store, words: Iterable[str], at: CommitId | None
+) -> Iterator[tuple[str, ObjectId | None]]:
     """Yield what each word names as they come in, None for a word that names nothing."""
     for word in words:
         try:
@@ -177,10 +179,11 @@ def file_content(source: ObjectSource, entry: Entry) -> Iterator[bytes]:
         yield entry.ref
         return
     for length, data in iter_pieces(source, entry.ref, entry.size):
-        yield from _zeros(length) if data is None else (data,)
+        yield from zeros(length) if data is None else (data,)
 
 
-def _zeros(length: int) -> Iterator[bytes]:
+def zeros(length: int) -> Iterator[bytes]:
+    """Yield so many zero bytes in blocks."""
     block = 1 << 20
     while length > 0:
         yield bytes(min(block, length))
@@ -190,4 +193,3 @@ def _zeros(length: int) -> Iterator[bytes]:
 def resolve_commits(store: Store, words: Iterable[str], at: CommitId | None) -> list[CommitId]:
     """Return the commit that each word names."""
     return [resolve(store, word, at).commit for word in words]
-

@@ -11,6 +11,7 @@ from layerfs.objects.kinds import Kind
 from layerfs.objectwriting import file_sources, hash_files
 from layerfs.output import Reply
 from layerfs.present.objects import present_hashes
+from layerfs.splicing import hash_ranges, parse_ranges
 from layerfs.stdin import iter_blocks, iter_records
 
 if TYPE_CHECKING:
@@ -40,16 +41,36 @@ def command(
     stdin_paths: Annotated[
         bool, typer.Option("--stdin-paths", help="Read file names from standard input, one per record.")
     ] = False,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="FILE", help="REV:PATH or an id: the stored file it was before."),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="OFFSET:LENGTH", help="Of a file with --base, bytes that changed."),
+    ] = None,
 ) -> Reply:
     """Print the id that a file's content has, one line per file.
 
     By default the bytes are file content: below 128 KiB they are one chunk, from there on an extent tree of chunks and
     holes; an empty file has no object and prints a dash. With -t they are one object of that kind, given by its canonical
     bytes, which are checked.
+
+    With --base only the bytes of each --range are read from the one file given, and what it has grown by; all others are
+    taken to be those of the stored file, unread. Who names too little gets the id of bytes that are not on the disk.
     """
     paths = [inv.context.absolute(name) for name in files or ()]
     if bool(paths) + stdin + stdin_paths != 1:
         raise UsageError("give files, or --stdin, or --stdin-paths")
+    if base is not None:
+        if len(paths) != 1 or kind is not HashKind.CONTENT:
+            raise UsageError("--base takes one file, and its content")
+        found = hash_ranges(
+            inv.store, paths[0], base, parse_ranges(ranges or ()), write, inv.context.author(), inv.at
+        )
+        return present_hashes([(paths[0], *found)])
+    if ranges:
+        raise UsageError("--range goes with --base")
     sources = (
         iter([(None, iter_blocks())])
         if stdin

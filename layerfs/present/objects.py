@@ -1,7 +1,7 @@
 """How single objects and the pieces of files are shown: ids, raw payloads, and payloads made readable.
 
-Owns the answers of ``hash-object``, ``cat-file``, ``chunk-file`` and ``ls-extents``. Decoding is done by the caller's
-``decode_*`` functions here because a decoded object is a value like any other.
+Owns the answers of ``hash-object``, ``cat-file``, ``chunk-file``, ``ls-extents``, ``read-extent`` and ``splice-extent``.
+Decoding is done by the caller's ``decode_*`` functions here because a decoded object is a value like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from layerfs.objects.trees import decode_node
 from layerfs.output import Reply, encode_text
 from layerfs.present.entries import NO_ID, entry_data, id_text, kind_word, mode_text, time_text
 from layerfs.present.names import show_path
-from layerfs.states import Found
+from layerfs.splicing import Spliced, StoredRange
+from layerfs.states import Found, zeros
 
 HOLE = "hole"
 
@@ -50,6 +51,32 @@ def present_pieces(pieces: Iterable[tuple[int, int, ObjectId | None]]) -> Reply:
             for offset, length, chunk in rows
         ),
     )
+
+
+def present_range(found: StoredRange) -> Reply:
+    """Answer ``read-extent``: the bytes; in JSON piece by piece, a hole without a payload."""
+    parts = found.parts
+    return Reply(
+        data={
+            "offset": found.offset,
+            "file_size": found.file_size,
+            "pieces": (
+                {"length": part, "payload": None}
+                if isinstance(part, int)
+                else {"length": len(part), "payload": part}
+                for part in parts
+            ),
+        },
+        text=(piece for part in parts for piece in (zeros(part) if isinstance(part, int) else (part,))),
+    )
+
+
+def present_spliced(spliced: Spliced) -> Reply:
+    """Answer ``splice-extent``: the id of the content (a dash for none), or of the root that was asked for."""
+    (ref, size), root = spliced
+    text = to_hex(root or ref) if root or ref else NO_ID
+    data = {"id": to_hex(ref) if ref else None, "size": size, "root": None if root is None else to_hex(root)}
+    return Reply(data, text.encode() + b"\n")
 
 
 def present_payload(found: Found) -> Reply:
@@ -86,7 +113,9 @@ def present_batch(rows: Iterable[Found | str], nul: bool) -> Reply:
     return Reply(
         data={
             "objects": (
-                {"word": item, "id": None} if isinstance(item, str) else {**_head(item), "payload": item.payload}
+                {"word": item, "id": None}
+                if isinstance(item, str)
+                else {**_head(item), "payload": item.payload}
                 for item in items
             )
         },
@@ -115,7 +144,9 @@ def _chunk(payload: bytes) -> Readable:
 
 def _extent(payload: bytes) -> Readable:
     node = decode_extent_node(payload)
-    rows = [(extent.length, HOLE if extent.chunk is None else to_hex(extent.chunk)) for extent in node.extents]
+    rows = [
+        (extent.length, HOLE if extent.chunk is None else to_hex(extent.chunk)) for extent in node.extents
+    ]
     rows += [(child.weight, to_hex(child.oid)) for child in node.children]
     what = "chunk" if node.level == 0 else "extent"
     text = "".join(f"{length} {HOLE if oid == HOLE else f'{what} {oid}'}\n" for length, oid in rows)
@@ -130,13 +161,15 @@ def _tree(payload: bytes) -> Readable:
         for name, entry in node.entries
     ]
     lines += [
-        f"node {child.weight} {to_hex(child.oid)}\t".encode() + show_path(child.key) for child in node.children
+        f"node {child.weight} {to_hex(child.oid)}\t".encode() + show_path(child.key)
+        for child in node.children
     ]
     items: list[Mapping[str, Any]] = [
         {"name": name, **(entry_data(entry) or {})} for name, entry in node.entries
     ]
     items += [
-        {"last_name": child.key, "entries": child.weight, "node": to_hex(child.oid)} for child in node.children
+        {"last_name": child.key, "entries": child.weight, "node": to_hex(child.oid)}
+        for child in node.children
     ]
     return {"level": node.level, "items": items}, b"".join(line + b"\n" for line in lines)
 
@@ -150,7 +183,9 @@ def _root(payload: bytes) -> Readable:
         f"mtime {time_text(entry.mtime_ns)}",
     ]
     text = "".join(f"{line}\n" for line in lines).encode()
-    text += b"".join(b"xattr " + show_path(name) + b" " + value.hex().encode() + b"\n" for name, value in entry.xattrs)
+    text += b"".join(
+        b"xattr " + show_path(name) + b" " + value.hex().encode() + b"\n" for name, value in entry.xattrs
+    )
     return {"entry": entry_data(entry)}, text
 
 
@@ -166,7 +201,7 @@ def commit_data(commit: Commit) -> dict[str, Any]:
         "provenance": dict(commit.provenance),
         "reads": [{"path": read.path, "seen": to_hex(read.seen) or None} for read in commit.reads],
         "renames": [{"old": old, "new": new} for old, new in commit.renames],
-        "notes": [{"path": path, "note": note} for path, note in commit.notes],
+        "notes": [{"path": path, "text": text} for path, text in commit.notes],
     }
 
 
@@ -182,7 +217,7 @@ def layer_data(layer: Layer) -> dict[str, Any]:
         "branch": layer.branch,
         "message": layer.message,
         "checks": [{"command": check.command, "exit_code": check.exit_code} for check in layer.checks],
-        "covered": [to_hex(covered) for covered in layer.covered],
+        "covered_ids": [to_hex(covered) for covered in layer.covered],
     }
 
 
@@ -193,7 +228,10 @@ def _commit(payload: bytes) -> Readable:
     lines.append(encode_text(f"author {_one_line(commit.author)}"))
     lines.append(f"time {time_text(commit.time_ns)} {commit.tz_minutes}".encode())
     lines += [encode_text(f"about {key} {_one_line(value)}") for key, value in commit.provenance]
-    lines += [b"read %s " % (read.seen.hex().encode() or NO_ID.encode()) + show_path(read.path) for read in commit.reads]
+    lines += [
+        b"read %s " % (read.seen.hex().encode() or NO_ID.encode()) + show_path(read.path)
+        for read in commit.reads
+    ]
     lines += [b"rename " + show_path(old) + b" " + show_path(new) for old, new in commit.renames]
     lines += [b"note " + show_path(path) + b" " + encode_text(_one_line(note)) for path, note in commit.notes]
     return commit_data(commit), b"\n".join(lines) + b"\n\n" + _message(commit.message)
@@ -233,10 +271,13 @@ _READABLE: dict[Kind, Callable[[bytes], Readable]] = {
 def present_ids(rows: Iterator[tuple[str, ObjectId | None]], digits: int) -> Reply:
     """Answer ``rev-parse``: an id per word, or ``WORD missing``."""
     lines = (
-        (word, encode_text(word) + b" missing" if oid is None else to_hex(oid)[:digits].encode()) for word, oid in rows
+        (word, encode_text(word) + b" missing" if oid is None else to_hex(oid)[:digits].encode())
+        for word, oid in rows
     )
     return Reply(
-        data={"revisions": ({"word": word, "id": None if oid is None else to_hex(oid)} for word, oid in rows)},
+        data={
+            "revisions": ({"word": word, "id": None if oid is None else to_hex(oid)} for word, oid in rows)
+        },
         text=(line + b"\n" for _, line in lines),
         z=(line + b"\0" for _, line in lines),
         prompt=True,
