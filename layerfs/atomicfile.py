@@ -17,13 +17,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from layerfs.errors import LayerfsError, NoSpace, StoreIoFailed, quote
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
+NEW = b".new-"
+"""How names of files begin that are about to replace others."""
+
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -34,15 +35,23 @@ def storage_error(error: OSError, doing: str) -> LayerfsError:
     return StoreIoFailed(f"i/o error while {doing}: {(error.strerror or str(error)).lower()}")
 
 
-@contextmanager
-def storage_errors(doing: str) -> Iterator[None]:
-    """Turn an OSError of the body into NoSpace or StoreIoFailed; a missing or existing file passes through."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError):
-        raise
-    except OSError as error:
-        raise storage_error(error, doing) from error
+class storage_errors:
+    """Turn an OSError of the body into NoSpace or StoreIoFailed; a missing or existing file passes through.
+
+    Written out as a class: it stands around every system call, and a generator would cost as much as the call.
+    """
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, FileExistsError)):
+            raise storage_error(error, self._doing) from error
 
 
 class Files:
@@ -78,6 +87,24 @@ class Files:
             if self.owner is not None:
                 os.fchown(descriptor, *self.owner)
             return descriptor
+
+    def create_locked(self, dir_fd: int, prefix: bytes) -> tuple[bytes, int]:
+        """Create a file with a new name that begins so; return name and descriptor.
+
+        It is locked as long as the descriptor is open, so that a sweep can tell what a dead process left,
+        whatever process ids mean to it.
+        """
+        while True:
+            name = prefix + b"%d-" % os.getpid() + os.urandom(6).hex().encode("ascii")
+            descriptor = self.create(dir_fd, name)
+            try:
+                lock_file(descriptor, wait=True)
+                if os.fstat(descriptor).st_nlink:
+                    return name, descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
 
     def open(self, dir_fd: int, name: bytes, write: bool = False) -> int:
         """Open an existing file."""
@@ -129,10 +156,8 @@ class Files:
 
     def replace(self, dir_fd: int, name: bytes, data: bytes) -> None:
         """Set a small file's whole content, durably: old or new after any crash."""
-        temporary = b".new-" + name + b"-%d" % os.getpid()
-        descriptor = self.create(dir_fd, temporary, exclusive=False)
+        temporary, descriptor = self.create_locked(dir_fd, NEW + name + b"-")
         try:
-            self.truncate(descriptor, 0)
             self.write(descriptor, data, 0)
             self.sync(descriptor)
             self.rename(dir_fd, temporary, name)
@@ -165,3 +190,22 @@ def lock_file(descriptor: int, wait: bool) -> bool:
     except OSError as error:
         raise storage_error(error, "locking a file of the store") from error
     return True
+
+
+def sweep_new(files: Files, dir_fd: int) -> None:
+    """Remove what processes that died in :meth:`Files.replace` left in a directory."""
+    for entry in os.listdir(dir_fd):
+        name = os.fsencode(entry)
+        if not name.startswith(NEW):
+            continue
+        try:
+            descriptor = files.open(dir_fd, name)
+        except FileNotFoundError:
+            continue
+        try:
+            if lock_file(descriptor, wait=False):
+                files.remove(dir_fd, name)
+        except FileNotFoundError:
+            continue
+        finally:
+            os.close(descriptor)

@@ -127,7 +127,9 @@ def collect_held(
         done, more = _Collection(store, options, actor, progress, step).run()
         total = _add(total, done)
         if not more:
-            store.restore_reserve()
+            if not options.dry_run:
+                store.sweep()
+                store.restore_reserve()
             return total
 
 

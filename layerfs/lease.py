@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from layerfs.atomicfile import Files, lock_file, storage_error
+from layerfs.atomicfile import Files, lock_file, storage_error, sweep_new
 from layerfs.errors import Busy, StoreDamaged
 
 CONDEMNED = b"condemned"
@@ -75,6 +75,7 @@ def upkeep(files: Files, root_fd: int) -> Iterator[None]:
         if not lock_file(descriptor, wait=False):
             raise Busy("another collection or repack of this store is running", "wait until it is done")
         _forget(files, root_fd)
+        sweep_new(files, root_fd)
         yield
     finally:
         os.close(descriptor)

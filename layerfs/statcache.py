@@ -33,6 +33,7 @@ offset type  field
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -249,20 +250,34 @@ def save_cache(path: bytes, cache: StatCache, owner: tuple[int, int] | None = No
 def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None, head: bytes = b"") -> None:
     """Put a cache's bytes in place of the older ones, for the store's owner; not synced, since losing it costs only time.
 
-    For the same reason a full or failing disk is no error here: what the cache belongs to is recorded already.
+    For the same reason a full or failing disk is no error here: what the cache belongs to is recorded already. And of
+    several processes that write the same cache at once one does, and the others leave it to that one.
     """
     temporary = path + b".new"
     try:
-        with open(temporary, "wb", opener=_open_private) as file:
+        with open(temporary, "ab", opener=_open_private) as file:
+            if not _is_mine(file.fileno(), temporary):
+                return
+            file.truncate(0)
             if owner is not None:
                 os.fchown(file.fileno(), *owner)
             file.writelines((head, content))
-        os.replace(temporary, path)
+            file.flush()
+            os.replace(temporary, path)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         with suppress(OSError):
             os.unlink(temporary)
+
+
+def _is_mine(descriptor: int, path: bytes) -> bool:
+    """Take the lock of a file about to be written; False when another process has it, or has just put it in its place."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def _open_private(path: str, flags: int) -> int:

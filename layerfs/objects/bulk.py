@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from layerfs.atomicfile import Files, lock_file
+from layerfs.atomicfile import NEW, Files, lock_file
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
@@ -31,7 +31,7 @@ class BulkPack:
         self._doubtful = doubtful
         self._files = files
         self._packs_fd = packs_fd
-        self._name, self._descriptor = _create_locked(files, packs_fd, TEMPORARY)
+        self._name, self._descriptor = files.create_locked(packs_fd, TEMPORARY)
         self._index = IndexBuilder()
         self._length = packs.HEADER_BYTES
         self.number: int | None = None
@@ -78,7 +78,7 @@ class BulkPack:
     def seal(self) -> int:
         """Make the pack and its index durable under a free number and return it."""
         self._files.sync(self._descriptor)
-        temporary, descriptor = _create_locked(self._files, self._packs_fd, TEMPORARY_INDEX)
+        temporary, descriptor = self._files.create_locked(self._packs_fd, TEMPORARY_INDEX)
         try:
             self._files.write(descriptor, self._index.encode(self._length), 0)
             self._files.sync(descriptor)
@@ -135,7 +135,7 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
     for entry in sorted(os.listdir(packs_fd)):
         name = os.fsencode(entry)
         number = packs.file_number(name)
-        if number in registered or not (number or name.startswith((TEMPORARY, TEMPORARY_INDEX, b".new-", b".log-"))):
+        if number in registered or not (number or name.startswith((TEMPORARY, TEMPORARY_INDEX, NEW, b".log-"))):
             continue
         try:
             descriptor = files.open(packs_fd, name)
@@ -174,17 +174,6 @@ def _first_sequence(files: Files, packs_fd: int, base: int) -> int:
     except StoreDamaged:
         return 0
     finally:
-        os.close(descriptor)
-
-
-def _create_locked(files: Files, packs_fd: int, prefix: bytes) -> tuple[bytes, int]:
-    """Create a file that no sweep takes for a dead writer's, whatever process ids mean to whoever sweeps."""
-    while True:
-        name = prefix + b"%d-" % os.getpid() + os.urandom(6).hex().encode("ascii")
-        descriptor = files.create(packs_fd, name)
-        lock_file(descriptor, wait=True)
-        if os.fstat(descriptor).st_nlink:
-            return name, descriptor
         os.close(descriptor)
 
 

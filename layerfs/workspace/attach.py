@@ -110,13 +110,15 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
         userxattr=os.geteuid() != 0,
     )
     made = make_mount_point(path)
-    put_record(store, record, request.author)
+    # A copy counts once it is complete: what a crash leaves of one must not look like a workspace with files deleted.
+    put_record(store, record if stack is not None else record._replace(attached=False), request.author)
     problems: tuple[Problem, ...] = ()
     try:
         if stack is not None:
             mount_stack(store, record, stack, request.volatile)
         else:
             problems = _copy_out(store, record, progress, notes)
+            put_record(store, record, request.author)
     except BaseException:
         drop_record(store, record, request.author)
         if made and stack is not None:
