@@ -95,6 +95,7 @@ class _Checkout:
                 self._linked.append((parent, name, entry))
                 return
             writer.known_member(entry.link_group, path)
+            writer.restored.linked.append((path, entry.link_group))
         writer.accept(entry, path)
         if writer.has_content(entry, path):
             writer.create_file(opened.get(parent), name, entry, path)

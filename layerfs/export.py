@@ -1,8 +1,14 @@
-"""Export: a commit's whole state as a plain directory. What writes it is ``checkout``; this decides where and as whom."""
+"""Export: a commit's whole state as a plain directory. What writes it is ``checkout``; this decides where and as whom.
+
+The directory is either the whole state or what it was before: after an error, or when the user stops it, what was
+written is removed again. Only a kill that nothing can catch leaves a part, private to its owner, and the next attempt
+refuses a directory that holds something.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 
 from layerfs.checkout import create_into
 from layerfs.errors import Refused, quote
@@ -13,6 +19,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.restored import Restored
 from layerfs.store import Store
 from layerfs.target import prepare_target
+from layerfs.workspace.places import empty_directory
 
 
 def export_commit(store: Store, commit: CommitId, target: bytes, progress: Progress = SILENT) -> Restored:
@@ -20,10 +27,18 @@ def export_commit(store: Store, commit: CommitId, target: bytes, progress: Progr
     if is_inside(os.path.realpath(target), os.path.realpath(store.path)):
         raise Refused(f"{quote(target)} lies inside the store", "name a directory outside of it")
     root = CommitReader(store.objects).root(commit)
-    prepare_target(target)
+    new = prepare_target(target)
     progress.phase("checking out")
     directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return create_into(store.objects, directory, root, owners=os.geteuid() == 0, progress=progress)
+        mode = stat.S_IMODE(os.fstat(directory).st_mode)
+        try:
+            return create_into(store.objects, directory, root, owners=os.geteuid() == 0, progress=progress)
+        except BaseException:
+            os.fchmod(directory, mode)
+            empty_directory(directory)
+            if new:
+                os.rmdir(target)
+            raise
     finally:
         os.close(directory)

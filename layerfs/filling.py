@@ -32,8 +32,8 @@ from layerfs.progress import Progress
 from layerfs.rows import MODE, OWNER, XATTR, FileFault
 from layerfs.target import OpenDirectories, named
 
-MOST_WAITING = 50_000
-"""Pieces of files, and empty files; with what they hold about 30 MB."""
+MOST_WAITING = 100_000
+"""Pieces of files, and empty files; about 40 MB of what is known of them."""
 EMPTY_AT_ONCE = 1000
 MAX_THREADS = 4
 BUFFERS_AT_ONCE = 512

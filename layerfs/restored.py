@@ -6,14 +6,15 @@ from layerfs.captured import Problem
 
 
 class Restored:
-    """Counts, and what could not be represented."""
+    """Counts, what could not be represented, and the names of hard-linked files that were made, by their groups."""
 
-    __slots__ = ("cloned", "files", "foreign_owners", "others", "problems", "removed", "size")
+    __slots__ = ("cloned", "files", "foreign_owners", "linked", "others", "problems", "removed", "size")
 
     def __init__(self) -> None:
         self.files = self.others = self.size = self.removed = self.cloned = 0
         self.foreign_owners = 0
         self.problems: list[Problem] = []
+        self.linked: list[tuple[bytes, int]] = []
 
     @property
     def complete(self) -> bool:

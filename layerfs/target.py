@@ -98,12 +98,17 @@ def _open_real(name: bytes, directory: int, path: bytes) -> int:
         raise
 
 
-def prepare_target(path: bytes) -> None:
-    """Make ``path`` a directory to check out into; refuse one that holds anything, or that is a symlink."""
+def prepare_target(path: bytes) -> bool:
+    """Make ``path`` a directory to check out into and return whether it is new.
+
+    One that holds anything is refused, and so is a symlink.
+    """
     try:
         os.mkdir(path, PRIVATE_DIRECTORY)
     except FileExistsError:
         refuse_unless_empty(path, "name a new or an empty directory")
+        return False
+    return True
 
 
 def refuse_unless_empty(path: bytes, hint: str) -> None:

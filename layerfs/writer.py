@@ -70,6 +70,8 @@ class Writer:
     def create(self, directory: int, name: bytes, entry: Entry, path: bytes) -> None:
         """Create one entry, which is no directory, under a name that does not exist yet."""
         self.accept(entry, path)
+        if entry.link_group:
+            self.restored.linked.append((path, entry.link_group))
         try:
             if entry.link_group and self._link(directory, name, entry, path):
                 return

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from layerfs.checkout import create_by
 from layerfs.errors import Unable, quote
 from layerfs.objects.entry import Entry, EntryKind, device_ref
-from layerfs.objects.environment import Change, lookup_path, path_key, split, walk
+from layerfs.objects.environment import Change, lookup_path, path_key, split
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
 from layerfs.restored import Restored
@@ -25,6 +25,8 @@ from layerfs.writer import Writer
 TRUSTED = "trusted"
 USER = "user"
 """The two flavours of a layer: which attributes carry overlayfs's marks."""
+
+Linked = Callable[[], Iterable[tuple[bytes, int]]]
 
 _WHITEOUT = device_ref(0, 0)
 
@@ -71,14 +73,18 @@ def write_delta(
     directory: int,
     root: Entry,
     changes: Sequence[Change],
+    linked: Linked,
     flavour: str = TRUSTED,
     progress: Progress = SILENT,
 ) -> Restored:
-    """Materialise ``changes``, which lead to the tree ``root``, inside an open, empty directory."""
+    """Materialise ``changes``, which lead to the tree ``root``, inside an open, empty directory.
+
+    ``linked`` tells the names of all hard-linked files of that tree with their groups; asked only if some change.
+    """
     writer = make_writer(source, directory, flavour, progress)
     writer.attributes.strip(directory)
     wanted = {change.path: change for change in changes}
-    for path, entry in _linked_neighbours(source, root, changes):
+    for path, entry in _linked_neighbours(source, root, changes, linked):
         wanted.setdefault(path, Change(path, entry, entry))
     made: dict[bytes, Entry] = {b"": root}
     opaque: set[bytes] = set()
@@ -147,10 +153,12 @@ def _whiteout(directory: int, path: bytes) -> None:
 
 
 def _linked_neighbours(
-    source: ObjectSource, root: Entry, changes: Iterable[Change]
-) -> Iterable[tuple[bytes, Entry]]:
-    """Return the other names of linked files that change: names of one file have to lie in one layer."""
+    source: ObjectSource, root: Entry, changes: Iterable[Change], linked: Linked
+) -> Iterator[tuple[bytes, Entry]]:
+    """Yield the other names of linked files that change: names of one file have to lie in one layer."""
     groups = {change.new.link_group for change in changes if change.new is not None and change.new.link_group}
-    if not groups:
-        return ()
-    return [(path, entry) for path, entry in walk(source, root) if entry.link_group in groups]
+    for path, group in linked() if groups else ():
+        if group in groups:
+            entry = lookup_path(source, root, path)
+            if entry is not None and entry.link_group == group:
+                yield path, entry

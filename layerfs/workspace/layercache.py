@@ -19,6 +19,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from layerfs.history import CommitReader, walk_commits
@@ -31,6 +32,7 @@ from layerfs.restored import Restored
 from layerfs.store import Store
 from layerfs.workspace import kernel
 from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta
+from layerfs.workspace.linkindex import keep_linked_names, linked_names
 from layerfs.workspace.places import remove_tree, upper_directory
 from layerfs.workspace.records import WorkspaceRecord
 from layerfs.workspace.references import find_references
@@ -249,7 +251,9 @@ def _make_base(
     progress.phase("materialising")
 
     def fill(directory: int) -> Restored:
-        return write_base(store.objects, directory, root, flavour, progress)
+        made = write_base(store.objects, directory, root, flavour, progress)
+        keep_linked_names(store, root_id, made.linked)
+        return made
 
     name = f"{root_id.hex()[:24]}-{flavour}"
     return _publish(store, name, root_id, "base", flavour, None, now_ns, fill)
@@ -259,7 +263,8 @@ def _make_delta(
     store: Store, root_id: bytes, root: Entry, near: _Near, flavour: str, now_ns: int, progress: Progress
 ) -> CachedLayer:
     def fill(directory: int) -> Restored:
-        return write_delta(store.objects, directory, root, near.changes, flavour, progress)
+        linked = partial(linked_names, store, root_id, root)
+        return write_delta(store.objects, directory, root, near.changes, linked, flavour, progress)
 
     parent = near.stack.names[0]
     name = f"{root_id.hex()[:24]}-{flavour}-on-{parent[:12]}"

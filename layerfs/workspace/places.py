@@ -77,10 +77,15 @@ def remove_tree(path: bytes) -> None:
     except FileNotFoundError:
         return
     try:
-        _empty(fd, os.fstat(fd).st_dev)
+        empty_directory(fd)
     finally:
         os.close(fd)
     os.rmdir(path)
+
+
+def empty_directory(fd: int) -> None:
+    """Remove all that an open directory holds, in the same way."""
+    _empty(fd, os.fstat(fd).st_dev)
 
 
 def _empty(fd: int, device: int) -> None:

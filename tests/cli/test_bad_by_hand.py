@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,7 +284,12 @@ def test_a_checkout_onto_a_full_disk_says_so(project: Project, little_disk: Path
     project.write(huge=os.urandom(30_000_000))
     project.init()
     message = refusal(project.run("checkout", "main", "--to", little_disk / "out", cwd=project.source), 40)
-    assert "space" in message
+    assert "space" in message and "huge" in message
+    assert os.listdir(little_disk) == [], "the directory was new, so it is gone again"
+    (little_disk / "mine").mkdir(mode=0o750)
+    refusal(project.run("checkout", "main", "--to", little_disk / "mine", cwd=project.source), 40)
+    assert os.listdir(little_disk / "mine") == [], "this one was there and empty, and is so again"
+    assert stat.S_IMODE(os.lstat(little_disk / "mine").st_mode) == 0o750
     message = refusal(
         project.run("mount", "main", little_disk / "ws", "--engine", "copy", cwd=project.source), 40
     )

@@ -13,7 +13,7 @@ from mounting import New, Operation, Pick, Stand, apply_operations, capture, fla
 
 from layerfs.capture import capture_directory
 from layerfs.objects.entry import Entry
-from layerfs.objects.environment import diff_trees
+from layerfs.objects.environment import diff_trees, walk
 from layerfs.objects.memory import MemoryObjects
 from layerfs.workspace.deltalower import write_base, write_delta
 from layerfs.workspace.overlay import Layers
@@ -49,6 +49,10 @@ def real_capture(store: MemoryObjects, path: bytes, base: Entry | None) -> Entry
         os.close(fd)
 
 
+def linked_names(store: MemoryObjects, root: Entry) -> list[tuple[bytes, int]]:
+    return [(path, entry.link_group) for path, entry in walk(store, root) if entry.link_group]
+
+
 @pytest.mark.usefixtures("overlay_mounts")
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(states=st.lists(st.lists(OPERATIONS, min_size=3, max_size=20), min_size=2, max_size=4))
@@ -69,7 +73,8 @@ def test_a_base_with_deltas_shows_the_newest_tree(states: list[list[Operation]])
                 if tree is None:
                     write_base(store, fd, after)
                 else:
-                    write_delta(store, fd, after, list(diff_trees(store, tree, after)))
+                    changes = list(diff_trees(store, tree, after))
+                    write_delta(store, fd, after, changes, lambda root=after: linked_names(store, root))
             finally:
                 os.close(fd)
             tree, lowers = after, (lower, *lowers)

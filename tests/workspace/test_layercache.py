@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mounting import mounted
 from odd_tree import build_odd_tree, describe
 
 from layerfs.authorship import Author
@@ -166,3 +167,36 @@ def test_a_deleted_cache_is_made_again(store: Store) -> None:
     record = mount(store)
     assert (Path(os.fsdecode(record.path)) / "uncommitted").read_bytes() == b"mine"
     detach(store, record, DetachRequest(AUTHOR, discard=True))
+
+
+def test_a_linked_file_that_changes_brings_its_names_without_a_search(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All names of one file lie in one layer; which they are is known from the base, and from each delta after it."""
+    record = mount(store)
+
+    def no_search(*_: object) -> None:
+        raise AssertionError("the whole tree was gone through")
+
+    monkeypatch.setattr("layerfs.workspace.linkindex.walk", no_search)
+    for number, name in enumerate(("link two", "dir/link three", "link one")):
+        top = Path(os.fsdecode(record.path))
+        with open(top / name, "ab") as file:
+            file.write(b"turn %d\n" % number)
+        os.link(top / name, top / f"one more {number}")
+        record = commit(store, record)
+        if number == 1:
+            os.unlink(top / "link two")
+            record = commit(store, record)
+        expected = as_checked_out(store, tmp_path, "work")
+        stack = ensure_stack(store, record.last, AUTHOR.time_ns)
+        places = [tmp_path / f"{what}-{number}" for what in ("shown", "upper", "work")]
+        for place in places:
+            place.mkdir()
+        shown, upper, work = map(bytes, places)
+        with mounted(overlay.Layers(stack.paths, upper, work), shown):
+            found = describe(places[0])
+        found.pop(b"")
+        expected.pop(b"")
+        assert found == expected
+    leave(store, record)
