@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from layerfs.errors import AlreadyExists, Refused, UsageError, quote
+from layerfs.errors import AlreadyExists, ExpectationFailed, Refused, UsageError, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId, short
 from layerfs.objects.commits import Commit
@@ -71,9 +71,12 @@ def fork(
     word = start if start is not None else MAIN if at is None else "@"
     with store.lane() as lane:
         revision = resolve(store, word, at)
-        for name in wanted:
-            _check_free(lane.refs, name)
-        lane.apply(None, [RefSet(ref, None, revision.commit, f"fork from {word}") for ref in refs], actor)
+        try:
+            lane.apply(None, [RefSet(ref, None, revision.commit, f"fork from {word}") for ref in refs], actor)
+        except ExpectationFailed:
+            for name in wanted:
+                _check_free(lane.refs, name)
+            raise
     return Forked(wanted, revision)
 
 

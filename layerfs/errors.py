@@ -29,6 +29,8 @@ def quote(subject: bytes | str) -> str:
     that a name with a newline or an odd byte can never break a message into two lines.
     """
     text = subject.decode("utf-8", "surrogateescape") if isinstance(subject, bytes) else subject
+    if text.isascii() and text.isprintable() and "'" not in text and "\\" not in text:
+        return f"'{text}'"
     return "'" + "".join(_quoted(character) for character in text) + "'"
 
 

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from layerfs.atomicfile import Files
 from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
 from layerfs.ids import ObjectId
-from layerfs.metadb import MetaDb, PackRow
+from layerfs.metadb import MetaDb, PackRow, State
 from layerfs.objects import packs
 from layerfs.objects.frames import FrameObject, decode_payload, encode_frame, make_compressor, read_objects
 from layerfs.objects.kinds import Kind, object_id
@@ -131,11 +131,13 @@ class Log:
             return None
         return Unfinished(length - state.open_length, begun)
 
-    def append(self, db: MetaDb, groups: Sequence[Group], move: Move) -> None:
-        """Commit a batch: after this returns the move is durable and true."""
+    def append(self, db: MetaDb, state: State, groups: Sequence[Group], move: Move) -> bool:
+        """Commit a batch: after this returns the move is durable and true. Return whether the open pack was sealed then.
+
+        ``state`` was read from the database in this lane, and the move's operations were checked against it.
+        """
         if self._poisoned:
             raise StoreIoFailed("an earlier write to this store failed", "open it again")
-        state = db.state()
         if move.sequence != state.sequence + 1:
             raise RuntimeError("moves are numbered without gaps")
         descriptor = self._descriptor(state.open_pack)
@@ -158,16 +160,18 @@ class Log:
             self._files.sync(descriptor)
             with db.transaction():
                 db.add_open(rows)
-                apply_move(db, move, state.open_pack)
+                apply_move(db, move, state.open_pack, checked=True)
                 db.set_state(move.sequence, state.open_pack, end)
         except BaseException:
             self._take_back(db, descriptor, state.open_length, move.sequence)
             raise
-        if end >= self._seal_bytes:
-            try:
-                self.seal(db)
-            except NoSpace as error:
-                self.notes.append(f"open pack is not sealed yet: {error.message}")
+        if end < self._seal_bytes:
+            return False
+        try:
+            self.seal(db)
+        except NoSpace as error:
+            self.notes.append(f"open pack is not sealed yet: {error.message}")
+        return True
 
     def _take_back(self, db: MetaDb, descriptor: int, length: int, sequence: int) -> None:
         """Cut off a batch whose commit failed, unless the transaction has made it true all the same."""

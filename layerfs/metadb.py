@@ -172,14 +172,19 @@ def _is_text(name: str) -> bool:
     return True
 
 
-@contextmanager
-def _mapped() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _failure(error) from error
-    except (OverflowError, UnicodeError) as error:
-        raise StoreDamaged("store's database holds impossible values") from error
+class _mapped:
+    """Turn SQLite's errors into ours; a class, since it stands around every statement."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise _failure(error) from error
+        if isinstance(error, (OverflowError, UnicodeError)):
+            raise StoreDamaged("store's database holds impossible values") from error
 
 
 class MetaDb:

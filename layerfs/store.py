@@ -385,19 +385,23 @@ class Store:
         self._check_collected(batch)
         if prepared is not None and prepared.bulk is not None:
             ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
-        sequence = self.db.state().sequence + 1
+        state = self.db.state()
+        sequence = state.sequence + 1
         move = Move(sequence, self._clock() if time_ns is None else time_ns, actor, tuple(ops))
         groups = prepared.groups if prepared is not None else ()
         try:
-            self._log.append(self.db, groups, move)
+            sealed = self._log.append(self.db, state, groups, move)
         except NoSpace:
             # Whoever only moves pointers may be about to make room; new content is what the disk is full for.
             if batch is not None or not self.release_reserve():
                 raise
-            self._log.append(self.db, groups, move)
+            sealed = self._log.append(self.db, state, groups, move)
         if batch is not None:
             batch.applied()
-        self.objects.refresh()
+        if sealed or (prepared is not None and prepared.bulk is not None):
+            self.objects.refresh()
+        else:
+            self.objects.appended()
         self._take_notes()
         if prepared is not None and prepared.bulk is not None:
             self._sweep()
@@ -414,18 +418,18 @@ class Store:
     def _check_targets(self, batch: Batch | None, ops: Sequence[Op]) -> None:
         """Refuse a pointer to an object that is not there or is of another kind."""
         source = self.objects if batch is None else batch
+        wanted: dict[tuple[ObjectId, Kind], None] = {}
         for op in ops:
-            wanted: list[tuple[ObjectId, Kind]] = []
             if isinstance(op, RefSet) and op.new is not None:
-                wanted = [(op.new, Kind.COMMIT)]
+                wanted[op.new, Kind.COMMIT] = None
             elif isinstance(op, LayerAdd):
-                wanted = [(op.commit, Kind.COMMIT), (op.layer, Kind.LAYER)]
-            for oid, kind in wanted:
-                found = source.kind_of(oid)
-                if found is None:
-                    raise MissingObject(f"no such {kind.label}: {short(oid)}")
-                if found != kind:
-                    raise Refused(f"object {short(oid)} is a {found.label}, not a {kind.label}")
+                wanted |= {(op.commit, Kind.COMMIT): None, (op.layer, Kind.LAYER): None}
+        for oid, kind in wanted:
+            found = source.kind_of(oid)
+            if found is None:
+                raise MissingObject(f"no such {kind.label}: {short(oid)}")
+            if found != kind:
+                raise Refused(f"object {short(oid)} is a {found.label}, not a {kind.label}")
 
     def _check_collected(self, batch: Batch | None) -> None:
         """Refuse a batch that builds on something a collection dropped while the batch was made.

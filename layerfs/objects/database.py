@@ -214,14 +214,18 @@ class ObjectDatabase:
         """Keep at most so many bytes of decoded frames from now on."""
         self._cache_bytes = size
 
+    def appended(self) -> None:
+        """Note that this process added objects to the open pack; the list of packs is what it was."""
+        self._open_prefixes = None
+        self._open_lookups = 0
+
     def refresh(self) -> None:
         """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
         self._seen = self._db.change_counter()
         open_pack = self._db.state().open_pack
         self._sealed = [row.number for row in reversed(self._db.packs())]
         known = {*self._sealed, open_pack}
-        self._open_prefixes = None
-        self._open_lookups = 0
+        self.appended()
         with self._lock:
             for number in self._descriptors.keys() - known:
                 del self._descriptors[number]
