@@ -5,7 +5,8 @@ sides, and the hunks between them. How a diff looks is ``present/patch``'s. The 
 in a batch that nobody commits (a workspace as it is now): everything is read through one object source. Content is read
 only for paths that are shown, one path at a time.
 
-A directory whose mtime alone changed is left out unless asked for: it says no more than that something in it changed.
+A directory whose mtime alone changed is left out unless asked for: it says no more than that something in it changed. So
+is a git index that only remembers newer stat data.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from layerfs.merge.gitstate import is_refreshed_index
 from layerfs.merge.linediff import Hunk, diff_for_reading, split_lines
 from layerfs.merge.textmerge import TEXT_MAX_BYTES, is_text
 from layerfs.objects.content import read_content
@@ -60,7 +62,7 @@ def list_changes(
 ) -> Iterator[Change]:
     """Yield the changes between two states that are worth showing, in path order."""
     for change in diff_paths(source, old, new, paths):
-        if times or not is_only_a_time(change):
+        if times or not (is_only_a_time(change) or is_refreshed_index(source, change)):
             yield change
 
 

@@ -69,7 +69,7 @@ def git_index(entries: Mapping[bytes, bytes], stat: int = 0, extension: bytes = 
         entry = (
             struct.pack(">10I", *[stat] * 6, 0o100644, *[stat] * 3)
             + oid
-            + struct.pack(">H", len(path))
+            + struct.pack(">H", min(len(path), 0xFFF))
             + path
         )
         body += entry + bytes(8 - len(entry) % 8)

@@ -24,7 +24,7 @@ def command(
 
     Each changed path is listed with a letter: A added, D deleted, M modified (content, permissions, owner, attributes or
     time), T turned into another kind. A directory that came or went whole is one line. A directory of which only the time
-    moved is no change.
+    moved is no change, and neither is git's index when it only remembers that files were looked at ("git status").
     """
     with inv.progress() as progress:
         return present_status(read_status(inv.store, inv.workspace, progress), exit_code, every)

@@ -149,6 +149,63 @@ def _read_entries(body: bytes, oid_size: int) -> tuple[IndexEntry, ...] | None:
     return tuple(entries)
 
 
+_CACHES = frozenset((b"TREE", b"UNTR", b"FSMN", b"EOIE", b"IEOT"))
+"""Extensions that git makes again from the rest whenever it likes."""
+
+
+def is_same_index(one: bytes, other: bytes) -> bool:
+    """Whether two indexes stage the same, so that only stat data and caches differ, as after ``git status``.
+
+    It compares bytes in place, without making values: this is asked of every status in a repository of any size.
+    Versions 2 and 3 only; False for what cannot be read.
+    """
+    for digest in (hashlib.sha1, hashlib.sha256):
+        size = digest().digest_size
+        bodies = [data[:-size] for data in (one, other)]
+        sound = all(
+            len(data) > _HEAD.size + size and data[-size:] in (digest(body).digest(), bytes(size))
+            for data, body in zip((one, other), bodies, strict=True)
+        )
+        if sound:
+            try:
+                return _is_same_body(bodies[0], bodies[1], size)
+            except (struct.error, ValueError, IndexError):
+                return False
+    return False
+
+
+def _is_same_body(one: bytes, other: bytes, oid_size: int) -> bool:
+    signature, version, count = _HEAD.unpack_from(one)
+    if signature != b"DIRC" or version not in (2, 3) or one[: _HEAD.size] != other[: _HEAD.size]:
+        return False
+    at = _HEAD.size
+    names = _STAT.size + oid_size + _FLAGS.size
+    for _ in range(count):
+        flags = one[at + names - 2] << 8 | one[at + names - 1]
+        begin = at + names + (_FLAGS.size if flags & _EXTENDED else 0)
+        length = flags & _NAME_LENGTH
+        end = begin + length if length < _NAME_LENGTH else one.index(b"\0", begin)
+        following = at + ((end - at) // 8 + 1) * 8
+        if (
+            one[at + 40 : following] != other[at + 40 : following]
+            or one[at + 24 : at + 28] != other[at + 24 : at + 28]
+        ):
+            return False
+        at = following
+    return _kept_extensions(one, at) == _kept_extensions(other, at)
+
+
+def _kept_extensions(body: bytes, at: int) -> list[tuple[bytes, bytes]]:
+    found = []
+    while at < len(body):
+        name, size = _EXTENSION.unpack_from(body, at)
+        at += _EXTENSION.size
+        if name not in _CACHES:
+            found.append((name, body[at : at + size]))
+        at += size
+    return found
+
+
 def _read_offset(body: bytes, at: int) -> tuple[int, int]:
     """Read the offset encoding of index version 4: base 128, each continuation adding one."""
     if at >= len(body):

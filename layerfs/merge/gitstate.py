@@ -7,15 +7,38 @@ a merge that does not touch it, pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from layerfs.merge import gitdir
 from layerfs.merge.gitrefs import GitRefs
 from layerfs.merge.threeway import CLASH, merge_value
 from layerfs.objects.content import read_content
 from layerfs.objects.entry import Entry, EntryKind
-from layerfs.objects.environment import join, lookup_path, split
+from layerfs.objects.environment import Change, join, lookup_path, split
 from layerfs.objects.source import ObjectSource
+
+
+def is_refreshed_index(
+    source: ObjectSource, change: Change, live: Callable[[bytes], bytes] | None = None
+) -> bool:
+    """Whether all that changed is a git index whose stat data were brought up to date, as ``git status`` does unasked.
+
+    ``live`` reads the new content by its path where the source has only its name.
+    """
+    path, old, new = change
+    if old is None or new is None or old.kind is not EntryKind.FILE or new.kind is not EntryKind.FILE:
+        return False
+    if split(path)[1] != b"index" or b".git" not in path.split(b"/"):
+        return False
+    if old._replace(mtime_ns=new.mtime_ns, size=new.size, ref=new.ref) != new:
+        return False
+    if old.ref == new.ref:
+        return True
+    try:
+        now = live(path) if live is not None else read_content(source, new)
+    except OSError:
+        return False
+    return gitdir.is_same_index(read_content(source, old), now)
 
 
 class GitState:

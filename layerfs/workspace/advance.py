@@ -185,7 +185,7 @@ def _refuse_loss(
     lost = [
         change.path
         for change in diff_trees(source, last, now)
-        if change.path in touched and change.new is not None and is_work(change, stamps)
+        if change.path in touched and change.new is not None and is_work(source, change, stamps)
     ]
     if lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""

@@ -25,6 +25,7 @@ from layerfs.workspace import overlay
 from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import claim_name, hold, runs
 from layerfs.workspace.copies import copy_out, foreign_notes
+from layerfs.workspace.gitadvice import git_notes
 from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
 from layerfs.workspace.overlayprobe import why_not
 from layerfs.workspace.places import (
@@ -125,7 +126,7 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
             os.rmdir(path)
         raise
     keep_bound(store, request.author.time_ns)
-    return Attached(record, False, (*notes, *reference_notes(store, record)), problems)
+    return Attached(record, False, (*notes, *reference_notes(store, record), *git_notes(store, record)), problems)
 
 
 def workspace_name(revision: Revision) -> str:

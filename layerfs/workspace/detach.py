@@ -32,7 +32,7 @@ from layerfs.workspace.claims import hold, refuse_running
 from layerfs.workspace.layercache import promote_upper
 from layerfs.workspace.places import default_mount_point
 from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
-from layerfs.workspace.snapshot import changes_between, has_changes, take_snapshot
+from layerfs.workspace.snapshot import changes_between, has_changes, live_content, take_snapshot
 
 
 class DetachRequest(NamedTuple):
@@ -120,7 +120,7 @@ def uncommitted(store: Store, record: WorkspaceRecord, progress: Progress = SILE
     try:
         snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
         last = CommitReader(store.objects).root(record.last)
-        changes = changes_between(scratch, last, snapshot.root, record.stamps)
+        changes = changes_between(scratch, last, snapshot.root, record.stamps, live_content(store, record))
     except NotFound:
         return 0, b""
     return (len(changes), changes[0].path) if changes else (0, b"")
@@ -165,7 +165,7 @@ def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress
     try:
         snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
         last = CommitReader(store.objects).root(record.last)
-        if has_changes(scratch, last, snapshot.root, record.stamps):
+        if has_changes(scratch, last, snapshot.root, record.stamps, live_content(store, record)):
             return False
     except NotFound:
         return True

@@ -221,21 +221,66 @@ def _read_steady(
     )
 
 
+Live = Callable[[bytes], bytes]
+"""Reads a path of a workspace from its files, where the snapshot's objects were not kept (``ScratchObjects``)."""
+
+
+def live_content(store: Store, record: WorkspaceRecord) -> Live:
+    """Return a reader of what a workspace's changed files hold now."""
+    top = upper_directory(store, record.name) if record.engine is Engine.OVERLAY else record.path
+
+    def read(path: bytes) -> bytes:
+        parent, name = split(path)
+        fd = os.open(top, _DIRECTORY)
+        try:
+            with OpenDirectory(fd, parent) as directory:
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                with open(file, "rb") as opened:
+                    return opened.read()
+        finally:
+            os.close(fd)
+
+    return read
+
+
 def changes_between(
-    source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = ()
+    source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = (), live: Live | None = None
 ) -> list[Change]:
     """Return what differs between two states and is somebody's work (see ``is_work``)."""
-    return [change for change in diff_trees(source, old, new) if is_work(change, stamps)]
+    return [change for change in diff_trees(source, old, new) if is_work(source, change, stamps, live)]
 
 
-def is_work(change: Change, stamps: tuple[int, ...] = ()) -> bool:
-    """Whether a change is worth a commit: not a directory's mtime, nor a file's that an update has set (``stamps``)."""
-    if is_only_time(change):
+def has_changes(
+    source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = (), live: Live | None = None
+) -> bool:
+    """Whether two states differ in anything worth a commit."""
+    return old != new and any(
+        is_work(source, change, stamps, live) for change in diff_trees(source, old, new)
+    )
+
+
+def is_work(
+    source: ObjectSource, change: Change, stamps: tuple[int, ...] = (), live: Live | None = None
+) -> bool:
+    """Whether a change is worth a commit.
+
+    Not a directory's mtime, nor a file's that an update has set (``stamps``), nor what git's index remembers of files it
+    has looked at: nobody did any of these.
+    """
+    if is_only_time(change) or _is_refreshed_index(source, change, live):
         return False
     old, new = change.old, change.new
     if old is None or new is None or new.kind is not EntryKind.FILE or new.mtime_ns not in stamps:
         return True
     return old._replace(mtime_ns=new.mtime_ns) != new
+
+
+def _is_refreshed_index(source: ObjectSource, change: Change, live: Live | None) -> bool:
+    if not change.path.endswith(b"/index") or b".git/" not in change.path:
+        return False
+    from layerfs.merge.gitstate import is_refreshed_index
+
+    return is_refreshed_index(source, change, live)
 
 
 def is_only_time(change: Change) -> bool:
@@ -244,8 +289,3 @@ def is_only_time(change: Change) -> bool:
     if old is None or new is None or old.kind is not EntryKind.DIR or new.kind is not EntryKind.DIR:
         return False
     return old._replace(mtime_ns=new.mtime_ns, ref=b"") == new._replace(ref=b"")
-
-
-def has_changes(source: ObjectSource, old: Entry, new: Entry, stamps: tuple[int, ...] = ()) -> bool:
-    """Whether two states differ in anything worth a commit."""
-    return old != new and any(is_work(change, stamps) for change in diff_trees(source, old, new))

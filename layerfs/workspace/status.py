@@ -15,7 +15,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
 from layerfs.workspace.attach import is_alive
 from layerfs.workspace.records import WorkspaceRecord
-from layerfs.workspace.snapshot import changes_between, take_snapshot
+from layerfs.workspace.snapshot import changes_between, live_content, take_snapshot
 
 COUNT_LIMIT = 10_000
 
@@ -39,7 +39,7 @@ def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILE
     snapshot = take_snapshot(store, scratch, record, allow_torn=True, progress=progress)
     reader = CommitReader(store.objects)
     last = reader.root(record.last)
-    changes = tuple(changes_between(scratch, last, snapshot.root, record.stamps))
+    changes = tuple(changes_between(scratch, last, snapshot.root, record.stamps, live_content(store, record)))
     if snapshot.root == last:
         snapshot.keep()
     head = store.refs.head(record.branch) if record.branch else None

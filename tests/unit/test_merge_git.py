@@ -13,7 +13,7 @@ from trees import MERGE_NS, OLD_NS, Spec, file, git_index, listing, tree
 
 from layerfs.capture import capture_directory
 from layerfs.checkout import create_into
-from layerfs.merge.gitdir import Role, inside, merge_logs, read_index, role_of
+from layerfs.merge.gitdir import Role, inside, is_same_index, merge_logs, read_index, role_of
 from layerfs.merge.gitrefs import read_packed_refs, write_packed_refs
 from layerfs.merge.treemerge import MergeResult, merge_trees
 from layerfs.objects.entry import Entry
@@ -56,6 +56,21 @@ def test_an_index_is_its_entries() -> None:
     assert plain is not None and [entry.path for entry in plain] == [b"a", b"dir/longer-name"]
     assert plain == read_index(git_index(entries, stat=77, extension=b"TREEcached"))
     assert plain != read_index(git_index({**entries, b"a": b"\3" * 20}))
+
+
+def test_an_index_only_refreshed_is_the_same() -> None:
+    entries = {b"a": b"\1" * 20, b"dir/" + b"n" * 5000: b"\2" * 20}
+    plain = git_index(entries)
+    assert is_same_index(plain, git_index(entries, stat=77, extension=b"TREEcached"))
+    for other in (
+        git_index({**entries, b"a": b"\3" * 20}),
+        git_index({**entries, b"b": b"\1" * 20}),
+        git_index({b"A": b"\1" * 20, b"dir/" + b"n" * 5000: b"\2" * 20}),
+        git_index(entries, extension=b"REUCresolved"),
+        plain[:-1],
+        b"",
+    ):
+        assert not is_same_index(plain, other) and not is_same_index(other, plain)
 
 
 def test_an_index_that_cannot_be_read_completely_is_none() -> None:

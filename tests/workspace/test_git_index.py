@@ -40,6 +40,12 @@ def repository(project: Project) -> Project:
     return project
 
 
+def git(project: Project, place: Path, *words: str) -> None:
+    """Run git in a place, which must work."""
+    done = project.execute(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=place)
+    assert done.code == 0, done
+
+
 def reads(project: Project, place: Path, settings: list[str], trace: Path) -> int:
     """Run git status in a place; return how many tracked files it opened. The index stays as it is."""
     words = ["strace", "-f", "-qq", "-e", "trace=openat", "-o", trace, "git", "--no-optional-locks", *settings]
@@ -67,13 +73,65 @@ def test_the_first_status_in_a_mount(repository: Project, tmp_path: Path) -> Non
     place = repository.work / "ws-overlay"
     assert repository.execute(["git", "status", "--porcelain"], cwd=place).out == b"", "this one writes the index"
     assert reads(repository, place, [], tmp_path / "trace") == 0
-    repository.commit(place, "git's index")
+    (place / ".git/description").write_text("something that is work\n")
+    repository.commit(place, "work, and git's index with it")
     repository.document("unmount", "overlay")
     place = repository.mount("overlay", "overlay", place)
     assert reads(repository, place, [], tmp_path / "trace") == 0, "inodes and change times are those of the layers"
     repository.document("fork", "again", "--from", "overlay")
     again = repository.mount("again")
     assert reads(repository, again, [], tmp_path / "trace") == 0, "and other workspaces show the same"
+
+
+def test_a_repository_with_these_settings_is_never_read_and_a_large_one_without_is_told(
+    repository: Project, tmp_path: Path
+) -> None:
+    def said(name: str) -> bytes:
+        repository.document("fork", name, "--from", "work")
+        return repository.run("mount", name, repository.work / name, cwd=repository.source).err
+
+    assert b"git status" not in said("small")
+    long_index = repository.source / ".git/index"
+    plain = long_index.read_bytes()
+    long_index.write_bytes(plain + bytes(1 << 20))
+    repository.commit(repository.source)
+    assert b"'git config core.checkStat minimal'" in said("large")
+    long_index.write_bytes(plain)
+    for setting in (("core.checkStat", "minimal"), ("core.trustctime", "false")):
+        git(repository, repository.source, "config", *setting)
+    repository.commit(repository.source)
+    assert b"git status" not in said("settled")
+    assert reads(repository, repository.work / "settled", [], tmp_path / "trace") == 0
+
+
+@pytest.mark.parametrize("engine", ["overlay", "copy", "source"])
+def test_what_git_remembers_of_files_it_looked_at_is_nobodys_work(repository: Project, engine: str) -> None:
+    """A status writes the index; whoever did no more than that has nothing to commit, to lose or to be asked about."""
+    place = repository.source if engine == "source" else repository.fork("f", engine)
+    if engine == "source":
+        os.utime(place / "d0/f0", ns=(10**18, 10**18 + 1))
+        repository.commit(place, "a time")
+    index = (place / ".git/index").read_bytes()
+    git(repository, place, "status")
+    assert (place / ".git/index").read_bytes() != index, "else nothing is shown here"
+    assert repository.changes(place) == {}
+    assert repository.run("diff", "--exit-code", cwd=place).code == 0
+    assert repository.run("commit", "-m", "nothing", cwd=place).text == "nothing to commit\n"
+    (place / "d1/f1").write_bytes(b"work\n")
+    git(repository, place, "add", ".")
+    assert {".git/index", "d1/f1"} <= repository.changes(place).keys(), "what is staged is work"
+    repository.commit(place)
+    git(repository, place, "status")
+    assert repository.changes(place) == {}
+    if engine != "source":
+        (place / "d1/f1").touch()
+        git(repository, place, "status")
+        assert repository.changes(place) == {"d1/f1": "M"}
+        os.utime(place / "d1/f1", ns=(1, 1))
+        repository.commit(place)
+        git(repository, place, "status")
+        repository.document("unmount", "f")
+        assert [row["name"] for row in repository.document("workspace", "list")["workspaces"]] == ["source"]
 
 
 @pytest.mark.parametrize("way", ["run", "shell environment"])
