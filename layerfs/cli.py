@@ -18,7 +18,7 @@ from layerfs.refusals import explain_oserror
 from layerfs.registry import COMMANDS, GROUPS, Command, find_command, first_words, verbs_of
 
 _TAKES_VALUE = ("--store", "-C")
-_PLAIN = ("--json",)
+_PLAIN = ("--json", "--json-lines")
 
 
 class Line(NamedTuple):
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         from layerfs.frame import run
     except LayerfsError as error:
-        return output.report(error, "layerfs/1", "--json" in arguments)
+        return output.report(error, "layerfs/1", not set(_PLAIN).isdisjoint(arguments))
     except BrokenPipeError:
         output.silence()
         return output.EXIT_PIPE
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
         refusal = explain_oserror(error)
         if refusal is None:
             raise
-        return output.report(refusal, "layerfs/1", "--json" in arguments)
+        return output.report(refusal, "layerfs/1", not set(_PLAIN).isdisjoint(arguments))
     except KeyboardInterrupt:
         return 130
     return run(line.row, line.arguments, context)

@@ -56,7 +56,8 @@ class Invocation:
         self.context = context
         self.argv = argv
         self.store_option = globals_.store
-        self.as_json = globals_.as_json
+        self.as_json = globals_.as_json or globals_.as_lines
+        self.lines = row.lines if globals_.as_lines else ""
         self.nul = globals_.nul
         self.open_resources = ExitStack()
         self._store: Store | None = None
@@ -122,8 +123,6 @@ class Invocation:
         Without ``--`` paths begin at the first word that is no revision but names a file that is there, as in Git.
         """
         given = list(words or ())
-        if "" in given:
-            raise UsageError("a revision or path cannot be empty", "'.' is the directory you are in")
         if "--" in self.argv:
             cut = len(given) - min(len(self.argv) - self.argv.index("--") - 1, len(given))
         else:
@@ -178,7 +177,8 @@ class Invocation:
 
 def run(row: Command, argv: list[str], context: Context) -> int:
     """Run one command from its argument list (without its own name) and return the exit code."""
-    as_json = "--json" in (argv[: argv.index("--")] if "--" in argv else argv)
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    as_json = "--json" in options or "--json-lines" in options
     signal.signal(signal.SIGTERM, _raise_terminated)
     sys.setrecursionlimit(RECURSION_LIMIT)
     if context.env.get("LAYERFS_NATIVE") == "0":
@@ -233,7 +233,7 @@ def _run(row: Command, argv: list[str], context: Context) -> int:
         gc.freeze()
         gc.enable()
         reply = call.body(invocation, **call.arguments)
-        output.write_reply(reply, row.schema, invocation.as_json, invocation.nul)
+        output.write_reply(reply, row.schema, invocation.as_json, invocation.nul, invocation.lines)
         invocation.show_store_notes()
     return reply.exit_code
 

@@ -5,7 +5,8 @@ goes out through ``sys.stdout.buffer`` or ``sys.stderr.buffer``, so a name that 
 locale can refuse it. What a result says is decided in ``present``; which stream gets it is decided here.
 
 In ``Reply.data`` a ``bytes`` value is a path (or other raw bytes). The document shows it as a string; if the bytes are
-not UTF-8 the string has ``\\xNN`` escapes and a twin key ``NAME_b64`` holds the exact bytes. Ids are hexadecimal strings.
+not UTF-8 the string has ``\\xNN`` escapes and a twin key ``NAME_b64`` holds the exact bytes, so a path is the value of a
+key and never an item of a list. Ids are hexadecimal strings. man/documents.toml says what each document holds.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ class Reply(NamedTuple):
     """Whether each piece goes out at once, for a caller that reads an answer before it asks the next question."""
 
 
-def write_reply(reply: Reply, schema: str, as_json: bool, nul: bool) -> None:
-    """Print ``reply`` to stdout, its notes to stderr."""
+def write_reply(reply: Reply, schema: str, as_json: bool, nul: bool, lines: str = "") -> None:
+    """Print ``reply`` to stdout, its notes to stderr; ``lines`` names the list to print item by item."""
     if as_json:
-        _write(stdout(), document(schema, reply.status, reply.data, reply.errors))
+        data = dict(reply.data)
+        if lines:
+            _write(stdout(), map(_line, data.pop(lines, ())), reply.prompt)
+        _write(stdout(), document(schema, reply.status, data, reply.errors))
     else:
         _write(stdout(), reply.z if nul and reply.z is not None else reply.text, reply.prompt)
     stdout().flush()
@@ -91,10 +95,13 @@ def write_note(note: str) -> None:
 
 def document(schema: str, status: str, data: Mapping[str, Any], errors: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the JSON document of an answer, one line, keys in the order given."""
+    return _line({"schema": schema, "status": status, "data": data, "errors": errors})
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
     import json
 
-    body = {"schema": schema, "status": status, "data": _plain(data), "errors": [_plain(error) for error in errors]}
-    return json.dumps(body, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    return json.dumps(_plain(value), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _plain(value: Any) -> Any:
@@ -103,26 +110,22 @@ def _plain(value: Any) -> Any:
         result: dict[str, Any] = {}
         for key, item in value.items():
             result[key] = _plain(item)
-            twin = _twin(item)
-            if twin is not None:
-                result[f"{key}_b64"] = twin
+            if isinstance(item, bytes) and not _is_utf8(item):
+                result[f"{key}_b64"] = _base64(item)
         return result
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, (str, int, float)) or value is None:
         return value
     if isinstance(value, Iterable):
-        return [_plain(item) for item in value]
+        return [_plain_item(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no place in a JSON document")
 
 
-def _twin(item: Any) -> Any:
-    """Return the base64 twin of a path, or of a list of paths of which one is not UTF-8; None where none is needed."""
+def _plain_item(item: Any) -> Any:
     if isinstance(item, bytes):
-        return None if _is_utf8(item) else _base64(item)
-    if isinstance(item, (list, tuple)) and item and all(isinstance(part, bytes) for part in item):
-        return None if all(map(_is_utf8, item)) else [_base64(part) for part in item]
-    return None
+        raise TypeError("a path in a list has no key to give its twin a name")
+    return _plain(item)
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -2,8 +2,9 @@
 
 ``plainline`` reads most lines without it; this module reads all of them, and says what is wrong with one.
 
-Owns the options every command has (``--store``, ``-C``, ``--json``, ``-z`` where the table says so, ``--help``) and the
-wording of usage errors. The parser only parses: it yields a :class:`Call`, which the frame runs.
+Owns the options every command has (``--store``, ``-C``, ``--json``, ``--help``, and ``-z`` and ``--json-lines`` where the
+table says so), which words may be empty, and the wording of usage errors. The parser only parses: it yields a
+:class:`Call`, which the frame runs.
 
 Words become values here and not in Typer: Typer 0.29 loads pydantic to turn a string into a string, which takes longer
 than everything else a small command does (measured: 70 ms of imports). Only public methods are replaced, so another
@@ -31,6 +32,8 @@ from layerfs.usage import describe, help_page
 
 # The parser's own usage error, reached through its public subclass: its module differs between versions of Typer.
 _PARSE_ERROR: Any = typer.BadParameter.__base__
+_MAY_BE_EMPTY = ("TEXT", "REASON", "VALUE", "REV -- CMD")
+"""What may be an empty word: text, and the words of a command to run. A name, a revision or a path is never empty."""
 _EXTRA = re.compile(r"unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
@@ -72,7 +75,8 @@ def parser_of(row: Command) -> Any:
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(inspect.signature(body).parameters.values())[1:]
     ]
-    shared = [parameter for name, parameter in _GLOBALS.items() if name != "nul_" or row.nul]
+    absent = {name for name, there in (("nul_", row.nul), ("lines_", bool(row.lines))) if not there}
+    shared = [parameter for name, parameter in _GLOBALS.items() if name not in absent]
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     described = inspect.getdoc(body) or row.summary
     app.command(name=row.name, help=described, add_help_option=False)(_entry(body, [*own, *shared]))
@@ -95,6 +99,7 @@ def _entry(body: Callable[..., Reply], parameters: list[inspect.Parameter]) -> C
             directory=given.pop("directory_"),
             as_json=given.pop("json_"),
             nul=given.pop("nul_", False),
+            as_lines=given.pop("lines_", False),
         )
         return Call(body, given, options)
 
@@ -135,7 +140,11 @@ def _process(parameter: Any, leaf: Any, ctx: Any, value: Any) -> Any:
 
 
 def _convert(parameter: Any, leaf: Any, word: Any) -> Any:
-    if not isinstance(word, str) or leaf is str:
+    if not isinstance(word, str):
+        return word
+    if not word and parameter.metavar not in _MAY_BE_EMPTY:
+        raise UsageError(f"{_named(parameter)} is an empty word")
+    if leaf is str:
         return word
     if issubclass(leaf, Enum):
         for choice in leaf:
@@ -194,6 +203,9 @@ _STORE = typer.Option(
 )
 _DIRECTORY = typer.Option("-C", metavar="DIR", help="Run as if started in DIR.")
 _JSON = typer.Option("--json", help="Print one JSON document, also on failure.")
+_LINES = typer.Option(
+    "--json-lines", help="Print a line of JSON for each item as it is found, and the document as the last."
+)
 _NUL = typer.Option("-z", help="Print records that end in a NUL byte, with nothing quoted.")
 _HELP = typer.Option("-h", "--help", help="Show this text.", is_eager=True, callback=_ask_for_help)
 _GLOBALS = {
@@ -202,6 +214,7 @@ _GLOBALS = {
         _global("store_", Annotated[str | None, _STORE], None),
         _global("directory_", Annotated[str | None, _DIRECTORY], None),
         _global("json_", Annotated[bool, _JSON], False),
+        _global("lines_", Annotated[bool, _LINES], False),
         _global("nul_", Annotated[bool, _NUL], False),
         _global("help_", Annotated[bool, _HELP], False),
     )

@@ -27,6 +27,7 @@ class GlobalOptions(NamedTuple):
     directory: str | None = None
     as_json: bool = False
     nul: bool = False
+    as_lines: bool = False
 
 
 class Call(NamedTuple):
@@ -95,7 +96,9 @@ class _Parameter(NamedTuple):
     default: Any
 
     def value(self, word: str) -> Any:
-        """Return what a word means."""
+        """Return what a word means; whether an empty one means anything is for the parser to say."""
+        if not word:
+            raise _NotPlain
         if self.leaf is str:
             return word
         if issubclass(self.leaf, Enum):
@@ -141,15 +144,23 @@ def _leaf(annotation: Any) -> tuple[Any, bool]:
 
 
 def _shared(row: Command) -> list[_Parameter]:
-    return [parameter for parameter in _GLOBALS if parameter.name != "nul_" or row.nul]
+    absent = {name for name, there in (("nul_", row.nul), ("lines_", bool(row.lines))) if not there}
+    return [parameter for parameter in _GLOBALS if parameter.name not in absent]
 
 
-_GLOBAL_DEFAULTS: dict[str, Any] = {"store_": None, "directory_": None, "json_": False, "nul_": False}
+_GLOBAL_DEFAULTS: dict[str, Any] = {
+    "store_": None,
+    "directory_": None,
+    "json_": False,
+    "nul_": False,
+    "lines_": False,
+}
 _GLOBALS = [
     _Parameter("store_", _Declared(("--store",)), str, False, False, None),
     _Parameter("directory_", _Declared(("-C",)), str, False, False, None),
     _Parameter("json_", _Declared(("--json",)), bool, False, False, False),
     _Parameter("nul_", _Declared(("-z",)), bool, False, False, False),
+    _Parameter("lines_", _Declared(("--json-lines",)), bool, False, False, False),
 ]
 
 

@@ -3,8 +3,9 @@
     python man/generate.py            rewrite what is out of step; start a page for a command that has none
     python man/generate.py --check    change nothing; exit 1 and name the pages that are out of step
 
-Owns the blocks between ``.\\" BEGIN NAME`` and ``.\\" END NAME`` lines: synopsis and options of a command, the command
-table of layerfs(1), the exit codes and error codes of layerfs-scripting(7). The rest of a page is written by hand.
+Owns the blocks between ``.\\" BEGIN NAME`` and ``.\\" END NAME`` lines: synopsis, options and JSON document of a command,
+the command table of layerfs(1), the codes, status words and shared objects of layerfs-scripting(7). The rest of a page is
+written by hand. What the documents hold is said in ``documents.toml`` and worded in ``answers``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from importlib import import_module
 from pathlib import Path
 
 MAN = Path(__file__).resolve().parent
-sys.path.insert(0, str(MAN.parent))
+sys.path[:0] = [str(MAN), str(MAN.parent)]
+
+from answers import command_block, objects_block, status_block, types_block  # noqa: E402
+from documents import read_contract  # noqa: E402
+from roff import roff  # noqa: E402
 
 import layerfs  # noqa: E402
 from layerfs import errors, frame, output  # noqa: E402
@@ -69,15 +74,23 @@ def exit_codes() -> dict[int, str]:
 def pages() -> dict[Path, str]:
     """Return every page with generated parts, as it should be."""
     wanted = {}
+    contract = read_contract()
     for word in first_words():
         path = MAN / f"layerfs-{word}.1"
         rows = _rows(word)
         text = path.read_text(encoding="utf-8") if path.exists() else _start(word, rows)
-        wanted[path] = _fill(text, {"SYNOPSIS": _synopses(rows), "OPTIONS": _options(rows)})
+        blocks = {"SYNOPSIS": _synopses(rows), "OPTIONS": _options(rows), "JSON": command_block(contract, rows)}
+        wanted[path] = _fill(text, blocks)
     overview = MAN / "layerfs.1"
     wanted[overview] = _fill(overview.read_text(encoding="utf-8"), {"COMMANDS": _command_table()})
     scripting = MAN / "layerfs-scripting.7"
-    blocks = {"EXIT CODES": _exit_table(), "ERROR CODES": _error_table()}
+    blocks = {
+        "EXIT CODES": _exit_table(),
+        "ERROR CODES": _error_table(),
+        "STATUS WORDS": status_block(contract),
+        "TYPES": types_block(),
+        "OBJECTS": objects_block(contract),
+    }
     wanted[scripting] = _fill(scripting.read_text(encoding="utf-8"), blocks)
     return wanted
 
@@ -97,7 +110,7 @@ def _fill(text: str, blocks: dict[str, str]) -> str:
 def _synopses(rows: list[Command]) -> str:
     lines = []
     for row in rows:
-        lines += [".PP" if lines else "", rf"\fBlayerfs {_roff(row.name)}\fR [\fIoptions\fR]{_words(row)}"]
+        lines += [".PP" if lines else "", rf"\fBlayerfs {roff(row.name)}\fR [\fIoptions\fR]{_words(row)}"]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -105,30 +118,30 @@ def _words(row: Command) -> str:
     text = ""
     for parameter in describe(parser_of(row)):
         if not parameter.flags:
-            word = rf"\fI{_roff(parameter.metavar)}\fR" + ("..." if parameter.many else "")
+            word = rf"\fI{roff(parameter.metavar)}\fR" + ("..." if parameter.many else "")
             text += f" {word}" if parameter.required else f" [{word}]"
         elif parameter.required:
-            text += rf" \fB{_roff(parameter.flags[-1])}\fR \fI{_roff(parameter.metavar)}\fR"
+            text += rf" \fB{roff(parameter.flags[-1])}\fR \fI{roff(parameter.metavar)}\fR"
     return text
 
 
 def _options(rows: list[Command]) -> str:
     parts = []
     for row in rows:
-        heading = f'.SS "{_roff(row.name)}"\n' if len(rows) > 1 else ""
+        heading = f'.SS "{roff(row.name)}"\n' if len(rows) > 1 else ""
         parts.append(heading + "".join(_option(parameter) for parameter in describe(parser_of(row))))
     return "".join(parts)
 
 
 def _option(parameter: Parameter) -> str:
     if parameter.flags:
-        tag = ", ".join(rf"\fB{_roff(flag)}\fR" for flag in parameter.flags)
-        tag += rf" \fI{_roff(parameter.metavar)}\fR" if parameter.takes_value else ""
+        tag = ", ".join(rf"\fB{roff(flag)}\fR" for flag in parameter.flags)
+        tag += rf" \fI{roff(parameter.metavar)}\fR" if parameter.takes_value else ""
     else:
-        tag = rf"\fI{_roff(parameter.metavar)}\fR" + ("..." if parameter.many else "")
-    body = _roff(parameter.help) or "No description."
+        tag = rf"\fI{roff(parameter.metavar)}\fR" + ("..." if parameter.many else "")
+    body = roff(parameter.help) or "No description."
     if parameter.choices:
-        body += " One of: " + ", ".join(rf"\fB{_roff(choice)}\fR" for choice in parameter.choices) + "."
+        body += " One of: " + ", ".join(rf"\fB{roff(choice)}\fR" for choice in parameter.choices) + "."
     if parameter.flags and parameter.many:
         body += " May be given more than once."
     return f".TP\n{tag}\n{body}\n"
@@ -141,19 +154,19 @@ def _command_table() -> str:
         if rows:
             lines.append(f'.SS "{group}"')
         for row in rows:
-            lines += [".TP", rf"\fBlayerfs {_roff(row.name)}\fR", _roff(row.summary)]
+            lines += [".TP", rf"\fBlayerfs {roff(row.name)}\fR", roff(row.summary)]
     return "\n".join(lines) + "\n"
 
 
 def _exit_table() -> str:
-    return "".join(f".TP\n\\fB{code}\\fR\n{_roff(meaning)}\n" for code, meaning in _MEANINGS)
+    return "".join(f".TP\n\\fB{code}\\fR\n{roff(meaning)}\n" for code, meaning in _MEANINGS)
 
 
 def _error_table() -> str:
     parts = []
     for error in error_classes():
         meaning = " ".join((inspect.getdoc(error) or "").split())
-        parts.append(f".TP\n\\fB{_roff(error.slug)}\\fR ({error.exit_code})\n{_roff(meaning)}\n")
+        parts.append(f".TP\n\\fB{roff(error.slug)}\\fR ({error.exit_code})\n{roff(meaning)}\n")
     return "".join(parts)
 
 
@@ -165,14 +178,14 @@ def _start(word: str, rows: list[Command]) -> str:
     description = []
     for row in rows:
         if row.name != word:
-            description.append(f'.SS "{_roff(row.name)}"')
+            description.append(f'.SS "{roff(row.name)}"')
         text = inspect.getdoc(load(row)) or row.summary
-        description.append("\n.PP\n".join(_roff(" ".join(part.split())) for part in text.split("\n\n")))
+        description.append("\n.PP\n".join(roff(" ".join(part.split())) for part in text.split("\n\n")))
     return "\n".join(
         (
-            f'.TH LAYERFS\\-{_roff(word.upper())} 1 "" "layerfs" "layerfs manual"',
+            f'.TH LAYERFS\\-{roff(word.upper())} 1 "" "layerfs" "layerfs manual"',
             ".SH NAME",
-            f"layerfs\\-{_roff(word)} \\- {_roff(summary)}",
+            f"layerfs\\-{roff(word)} \\- {roff(summary)}",
             ".SH SYNOPSIS",
             '.\\" BEGIN SYNOPSIS',
             '.\\" END SYNOPSIS',
@@ -184,9 +197,15 @@ def _start(word: str, rows: list[Command]) -> str:
             ".SH EXIT STATUS",
             "See",
             ".BR layerfs\\-scripting (7).",
+            ".SH JSON",
+            '.\\" BEGIN JSON',
+            '.\\" END JSON',
+            ".PP",
+            "Types and shared objects are described in",
+            ".BR layerfs\\-scripting (7).",
             ".SH EXAMPLES",
             ".EX",
-            *(f"layerfs {_roff(row.name)}" for row in rows),
+            *(f"layerfs {roff(row.name)}" for row in rows),
             ".EE",
             ".SH SEE ALSO",
             ".BR layerfs (1),",
@@ -194,11 +213,6 @@ def _start(word: str, rows: list[Command]) -> str:
             "",
         )
     )
-
-
-def _roff(text: str) -> str:
-    text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("^", "\\(ha").replace("~", "\\(ti")
-    return "\\&" + text if text.startswith(".") else text
 
 
 def out_of_step() -> Iterator[tuple[Path, str]]:

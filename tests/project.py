@@ -73,7 +73,7 @@ class Project(World):
         """Mount a revision, by default next to the source; return where."""
         place = where or self.work / f"ws-{revision}"
         data = self.document("mount", revision, place, "--engine", engine)
-        assert data["workspace"]["engine"] == engine
+        assert data["engine"] == engine
         return place
 
     def fork(self, name: str, engine: str = "overlay", *, start: str = "main") -> Path:

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contracted import check_document
+
 EPOCH_NS = 1_735_689_600_000_000_000
 MINUTE_NS = 60_000_000_000
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,8 +34,17 @@ class Outcome(NamedTuple):
 
     @property
     def document(self) -> Any:
-        """Standard output as the JSON document it must be."""
-        return json.loads(self.out)
+        """Standard output as the JSON document it must be, which must keep its contract."""
+        document = json.loads(self.out)
+        check_document(document)
+        return document
+
+    @property
+    def items(self) -> list[Any]:
+        """Standard output as the items of ``--json-lines``; the document behind them must keep its contract."""
+        *items, document = map(json.loads, self.out.splitlines())
+        check_document(document, items)
+        return items
 
 
 class World:

@@ -51,4 +51,4 @@ def command(
         branch,
         unrelated,
     )
-    return present_merge(combine(inv.store, request))
+    return present_merge(combine(inv.store, request), theirs)

@@ -18,6 +18,8 @@ from layerfs.workspace.runs import RunRequest, run_command
 if TYPE_CHECKING:
     import typer
 
+STDERR = 2
+
 
 def command(
     inv: Invocation,
@@ -40,6 +42,8 @@ def command(
     """Start $SHELL with a state mounted over the path it was captured from, as "layerfs run" does with a command.
 
     Inside, "layerfs status", "diff" and "commit" work on the workspace. What is left uncommitted at the end is kept.
+
+    With --json the document is all there is on standard output; the shell's own goes to standard error.
     """
     if bool(revision) == bool(inside):
         raise UsageError("give one state, or --in WORKSPACE", "layerfs shell REV")
@@ -58,6 +62,7 @@ def command(
             request if commit or branch else None,
             discard,
             elsewhere=elsewhere,
+            stdout=STDERR if inv.as_json else None,
         ),
     )
     return present_run(ran)

@@ -41,4 +41,4 @@ def command(
     name = revision if revision is not None else record.branch or "main"
     target = resolve(inv.store, name, inv.at).commit
     bring_in = update_marked if mark else update_workspace
-    return present_advance(bring_in(inv.store, record, target, name, author_now(inv.context)), "updated")
+    return present_advance(bring_in(inv.store, record, target, name, author_now(inv.context)), "updated", name)

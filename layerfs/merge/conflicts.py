@@ -9,13 +9,12 @@ Elsewhere: when one arises (``treemerge``), how it is shown (``present``), and o
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 from layerfs.merge.textmerge import Region
-from layerfs.objects.entry import Entry, EntryKind
+from layerfs.objects.entry import Entry
 
 
 class ConflictKind(StrEnum):
@@ -69,11 +68,6 @@ class Conflict(NamedTuple):
     hunks: tuple[Region, ...] = ()
     detail: str = ""
 
-    @property
-    def severity(self) -> str:
-        """Conflicts block: nothing is created while one is open."""
-        return "hard"
-
     def swapped(self) -> Conflict:
         """Return the same conflict seen from the other side."""
         hunks = tuple(
@@ -88,21 +82,6 @@ class Conflict(NamedTuple):
         kind = _MIRRORED.get(self.kind, self.kind)
         return self._replace(kind=kind, ours=self.theirs, theirs=self.ours, hunks=hunks)
 
-    def as_dict(self) -> dict[str, object]:
-        """Return the JSON form; line numbers count from 1, ``count`` 0 marks an insertion before ``start``."""
-        data = _path_fields(self.path) | {
-            "kind": str(self.kind),
-            "severity": self.severity,
-            "base": entry_dict(self.base),
-            "ours": entry_dict(self.ours),
-            "theirs": entry_dict(self.theirs),
-        }
-        if self.hunks:
-            data["hunks"] = [_hunk_dict(hunk) for hunk in self.hunks]
-        if self.detail:
-            data["detail"] = self.detail
-        return data
-
 
 class Note(NamedTuple):
     """One decision of the merge at one path; ``ours`` and ``theirs`` are the sides it was made about, where kept."""
@@ -113,21 +92,6 @@ class Note(NamedTuple):
     ours: Entry | None = None
     theirs: Entry | None = None
 
-    @property
-    def severity(self) -> str:
-        """Notes inform: the merge went on."""
-        return "soft"
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the JSON form."""
-        return _path_fields(self.path) | {
-            "kind": str(self.kind),
-            "severity": self.severity,
-            "text": self.text,
-            "ours": entry_dict(self.ours),
-            "theirs": entry_dict(self.theirs),
-        }
-
 
 def sort_conflicts(found: Iterable[Conflict]) -> tuple[Conflict, ...]:
     """Return conflicts in path order, name by name."""
@@ -137,33 +101,3 @@ def sort_conflicts(found: Iterable[Conflict]) -> tuple[Conflict, ...]:
 def sort_notes(found: Iterable[Note]) -> tuple[Note, ...]:
     """Return notes in path order, name by name."""
     return tuple(sorted(found, key=lambda one: (one.path.split(b"/"), one.kind, one.text)))
-
-
-def entry_dict(entry: Entry | None) -> dict[str, object] | None:
-    """Return the JSON form of one term; ``id`` is the hex content or tree id, ``target`` a symlink's text."""
-    if entry is None:
-        return None
-    data: dict[str, object] = {"type": entry.kind.name.lower(), "mode": f"{entry.mode:04o}"}
-    if entry.kind is EntryKind.SYMLINK:
-        data["target"] = entry.ref.decode("utf-8", "backslashreplace")
-    elif entry.ref:
-        data["id"] = entry.ref.hex()
-    if entry.kind is EntryKind.FILE:
-        data["size"] = entry.size
-    return data
-
-
-def _path_fields(path: bytes) -> dict[str, object]:
-    try:
-        return {"path": path.decode("utf-8")}
-    except UnicodeDecodeError:
-        lossless = base64.b64encode(path).decode("ascii")
-        return {"path": path.decode("utf-8", "replace"), "path_b64": lossless}
-
-
-def _hunk_dict(hunk: Region) -> dict[str, object]:
-    return {
-        "base": {"start": hunk.base_start + 1, "count": hunk.base_end - hunk.base_start},
-        "ours": {"start": hunk.ours_start + 1, "count": hunk.ours_end - hunk.ours_start},
-        "theirs": {"start": hunk.theirs_start + 1, "count": hunk.theirs_end - hunk.theirs_start},
-    }

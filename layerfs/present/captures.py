@@ -8,6 +8,7 @@ from layerfs.errors import EXIT_INCOMPLETE, quote
 from layerfs.ids import CommitId, short, to_hex
 from layerfs.initialise import Initialised
 from layerfs.output import Reply
+from layerfs.present.names import path_data
 from layerfs.present.problems import exit_code, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_ratio, readable_size
 from layerfs.restored import Restored
@@ -17,8 +18,7 @@ def present_init(made: Initialised) -> Reply:
     """Answer ``init``: files, bytes, both ratios, and what could not be captured."""
     if made.captured is None or made.stats is None or made.commit is None:
         text = f"empty store {quote(made.store)}\n"
-        nothing = {"store": made.store, "source": made.source, "layer": None, "commit": None}
-        return Reply(nothing, text.encode("utf-8", "surrogateescape"), notes=made.notes)
+        return Reply(_nothing(made), text.encode("utf-8", "surrogateescape"), notes=made.notes)
     totals, stats, problems = made.captured.totals, made.stats, made.captured.problems
     stored = stats.stored_bytes
     lines = [
@@ -49,11 +49,20 @@ def present_init(made: Initialised) -> Reply:
         "new_bytes": stats.new_bytes,
         "stored_bytes": stored,
         "problems": problem_data(problems),
-        "mounts": list(mounts),
+        "mounts": path_data(mounts),
     }
     code = EXIT_INCOMPLETE if mounts else exit_code(problems)
     answer = ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
     return Reply(data, answer, exit_code=code, notes=tuple(notes))
+
+
+def _nothing(made: Initialised) -> dict[str, object]:
+    """Return what a document says of a store that holds no state."""
+    totals = dict.fromkeys(
+        ("files", "directories", "others", "bytes", "put_bytes", "new_bytes", "stored_bytes"), 0
+    )
+    places = {"store": made.store, "source": made.source, "layer": None, "commit": None}
+    return {**places, **totals, "problems": [], "mounts": []}
 
 
 def present_checkout(commit: CommitId, target: bytes, restored: Restored) -> Reply:

@@ -7,6 +7,8 @@ from typing import Any
 
 from layerfs.errors import Conflicted, quote
 from layerfs.merge.conflicts import Conflict, Note
+from layerfs.merge.textmerge import Region
+from layerfs.present.entries import entry_data
 from layerfs.present.names import show_path
 
 NOTES_SHOWN = 20
@@ -24,16 +26,38 @@ def conflict_lines(conflicts: Iterable[Conflict]) -> Iterable[bytes]:
 
 
 def conflict_data(conflicts: Iterable[Conflict]) -> list[Mapping[str, Any]]:
-    """Return conflicts for a document."""
-    return [conflict.as_dict() for conflict in conflicts]
+    """Return conflicts for a document; line numbers count from 1."""
+    return [
+        {
+            "path": conflict.path,
+            "kind": str(conflict.kind),
+            "base": entry_data(conflict.base),
+            "ours": entry_data(conflict.ours),
+            "theirs": entry_data(conflict.theirs),
+            "hunks": [_hunk_data(hunk) for hunk in conflict.hunks],
+            "detail": conflict.detail,
+        }
+        for conflict in conflicts
+    ]
 
 
-def conflict_errors(conflicts: Sequence[Conflict]) -> tuple[Mapping[str, Any], ...]:
-    """Return the one error that says the answer is no."""
+def _hunk_data(hunk: Region) -> dict[str, Any]:
+    return {
+        "base_start": hunk.base_start + 1,
+        "base_lines": hunk.base_end - hunk.base_start,
+        "ours_start": hunk.ours_start + 1,
+        "ours_lines": hunk.ours_end - hunk.ours_start,
+        "theirs_start": hunk.theirs_start + 1,
+        "theirs_lines": hunk.theirs_end - hunk.theirs_start,
+    }
+
+
+def conflict_errors(conflicts: Sequence[Conflict], hint: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the one error that says the answer is no, and what to do about it."""
     first = conflicts[0]
     count = f"{len(conflicts)} conflicts" if len(conflicts) > 1 else "a conflict"
     message = f"{count}, the first at {quote(first.path)} ({first.kind})"
-    return ({"code": Conflicted.slug, "message": message, "hint": ""},)
+    return ({"code": Conflicted.slug, "message": message, "hint": hint},)
 
 
 def note_lines(notes: Sequence[Note]) -> tuple[str, ...]:
@@ -46,4 +70,13 @@ def note_lines(notes: Sequence[Note]) -> tuple[str, ...]:
 
 def note_data(notes: Iterable[Note]) -> list[Mapping[str, Any]]:
     """Return notes for a document."""
-    return [note.as_dict() for note in notes]
+    return [
+        {
+            "path": note.path,
+            "kind": str(note.kind),
+            "text": note.text,
+            "ours": entry_data(note.ours),
+            "theirs": entry_data(note.theirs),
+        }
+        for note in notes
+    ]

@@ -93,7 +93,7 @@ def present_tree(rows: Iterator[tuple[bytes, Entry]], long: bool) -> Reply:
         return " ".join(columns).encode() + b"\t"
 
     return Reply(
-        data={"entries": ({"name": name, **(entry_data(entry) or {})} for name, entry in rows)},
+        data={"entries": ({"path": name, **(entry_data(entry) or {})} for name, entry in rows)},
         text=(head(entry) + show_path(name) + b"\n" for name, entry in rows),
         z=(head(entry) + name + b"\0" for name, entry in rows),
     )

@@ -32,7 +32,9 @@ def present_statistics(found: Statistics) -> Reply:
     lines += [
         f"  {row.kind.label.ljust(7)} {row.objects:>12,}  {readable_size(row.size)}" for row in counts.kinds
     ]
-    lines.append(f"packs: {counts.packs:,}, {readable_size(packed)}; compression {readable_ratio(size, packed)}")
+    lines.append(
+        f"packs: {counts.packs:,}, {readable_size(packed)}; compression {readable_ratio(size, packed)}"
+    )
     if state is not None and packed:
         lines.append(f"the whole history takes {packed / state.size:.2f} of one copy" if state.size else "")
     copies, objects = found.dedup
@@ -64,7 +66,7 @@ def present_statistics(found: Statistics) -> Reply:
             "copies_bytes": copies,
             "deduplication": copies / objects if objects else 1.0,
             "compression": size / packed if packed else 1.0,
-            "bytes_per_commit": per_commit,
+            "per_commit_bytes": per_commit,
         },
         text=encode_text("".join(f"{line}\n" for line in lines if line)),
     )
@@ -89,7 +91,7 @@ def present_report(report: Report, repaired: Sequence[str]) -> Reply:
             "clean": report.clean,
             "problems": [
                 {
-                    "what": problem.what,
+                    "why": problem.what,
                     "id": None if problem.oid is None else to_hex(problem.oid),
                     "kind": None if problem.kind is None else problem.kind.label,
                     "commit": None if problem.commit is None else to_hex(problem.commit),
@@ -143,7 +145,8 @@ def present_findings(
     return Reply(
         data={
             "findings": [
-                {"name": row.name, "works": row.works, "found": row.found, "meaning": row.meaning} for row in findings
+                {"name": row.name, "works": row.works, "found": row.found, "meaning": row.meaning}
+                for row in findings
             ],
             "references": None
             if departures is None
@@ -166,7 +169,10 @@ def _departure_lines(departures: Departures, source: bytes) -> list[str]:
     """List what leads into the captured path, and what leads out of the tree to nowhere or to other users' files."""
     lines: list[str] = []
     for title, found in (
-        (f"name the captured path {quote(source)}, so that a workspace elsewhere uses the original", departures.into),
+        (
+            f"name the captured path {quote(source)}, so that a workspace elsewhere uses the original",
+            departures.into,
+        ),
         ("lead out of the tree, to where nothing is on this machine", departures.missing),
         ("lead out of the tree, to what is no part of the operating system", departures.foreign),
     ):

@@ -46,7 +46,7 @@ def present_rev_list(commits: Iterator[LoggedCommit], count: bool) -> Reply:
         number = sum(1 for _ in commits)
         return Reply({"count": number}, b"%d\n" % number)
     return Reply(
-        data={"commits": (to_hex(logged.oid) for logged in commits)},
+        data={"commits": ({"commit": to_hex(logged.oid)} for logged in commits)},
         text=(to_hex(logged.oid).encode() + b"\n" for logged in commits),
         z=(to_hex(logged.oid).encode() + b"\0" for logged in commits),
     )

@@ -8,7 +8,7 @@ from typing import Any
 from layerfs.ids import short, to_hex
 from layerfs.layerstack import StackedLayer
 from layerfs.output import Reply, encode_text
-from layerfs.present.names import show_line, show_path
+from layerfs.present.names import path_data, show_line, show_path
 from layerfs.present.objects import layer_data
 from layerfs.present.quantities import counted, readable_time
 
@@ -19,8 +19,8 @@ def _data(row: StackedLayer) -> dict[str, Any]:
     return {
         "id": to_hex(row.oid),
         **layer_data(row.layer),
-        "covers": [f"L{number}" for number in row.covers],
-        "covered_paths": [{"path": path} for path in row.paths],
+        "covered_layers": list(row.covers),
+        "covered_paths": path_data(row.paths),
     }
 
 
@@ -52,7 +52,12 @@ def present_layers(rows: Iterable[StackedLayer], covered: bool) -> Reply:
 
 def _shown(row: StackedLayer, width: int, covered: bool) -> Iterator[bytes]:
     layer = row.layer
-    columns = [f"L{layer.number}".ljust(5), short(layer.commit), readable_time(layer.time_ns, 0), layer.how.ljust(9)]
+    columns = [
+        f"L{layer.number}".ljust(5),
+        short(layer.commit),
+        readable_time(layer.time_ns, 0),
+        layer.how.ljust(9),
+    ]
     columns += [layer.branch.ljust(width)] if width else []
     subject = layer.message.split("\n", 1)[0]
     yield encode_text("  ".join(columns)) + b"  " + show_line(subject) + b"\n"

@@ -8,17 +8,18 @@ from layerfs.ids import short, to_hex
 from layerfs.merging import Outcome
 from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
-from layerfs.present.names import show_path
+from layerfs.present.names import path_data, show_path
 from layerfs.present.quantities import counted
 from layerfs.publish import Published
 
 PATHS_SHOWN = 50
+_HOW = {Outcome.FAST_FORWARD: "ff", Outcome.MERGED: "merge"}
 
 
-def present_merge(done: Combined) -> Reply:
-    """Answer ``merge``."""
+def present_merge(done: Combined, theirs: str) -> Reply:
+    """Answer ``merge``; ``theirs`` is how the other side was called."""
     data = {
-        "outcome": done.outcome.value,
+        "how": _HOW.get(done.outcome),
         "branch": done.branch,
         "before": to_hex(done.before),
         "commit": None if done.commit is None else to_hex(done.commit),
@@ -28,10 +29,9 @@ def present_merge(done: Combined) -> Reply:
     notes = note_lines(done.notes)
     if done.outcome is Outcome.CONFLICT:
         text = [*conflict_lines(done.conflicts), f"nothing was merged into {done.branch}\n".encode()]
-        notes += (
-            f"hint: in a workspace on {done.branch}, 'layerfs update REV --mark' lets you decide it in the files",
-        )
-        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
+        hint = _decide(done.branch, theirs)
+        errors = conflict_errors(done.conflicts, hint)
+        return Reply(data, text, "conflict", EXIT_NO, notes=(*notes, f"hint: {hint}"), errors=errors)
     assert done.commit is not None
     if done.outcome is Outcome.UP_TO_DATE:
         return Reply(data, b"already up to date\n", "up-to-date", notes=notes)
@@ -39,18 +39,22 @@ def present_merge(done: Combined) -> Reply:
     return Reply(data, f"[{done.branch} {short(done.commit)}] {how}\n".encode(), notes=notes)
 
 
+def _decide(branch: str, theirs: str) -> str:
+    return f"in a workspace on {branch}, 'layerfs update {theirs} --mark' lets you decide it in the files"
+
+
 def present_publish(done: Published) -> Reply:
     """Answer ``publish``; an overwrite lists every layer it covers and the first paths."""
     data = {
         "branch": done.branch,
         "mode": done.mode,
-        "before": done.before,
+        "before_layer": done.before,
         "layer": None if done.layer is None else done.layer.number,
         "layer_id": None if done.layer_id is None else to_hex(done.layer_id),
         "commit": None if done.layer is None else to_hex(done.layer.commit),
         "how": None if done.layer is None else done.layer.how,
         "covered_layers": list(done.covered_layers),
-        "covered_paths": list(done.covered_paths),
+        "covered_paths": path_data(done.covered_paths),
         "conflicts": conflict_data(done.conflicts),
         "notes": note_data(done.notes),
     }
@@ -60,10 +64,9 @@ def present_publish(done: Published) -> Reply:
             *conflict_lines(done.conflicts),
             f"nothing was published; main stays at L{done.before}\n".encode(),
         ]
-        notes += (
-            f"hint: in a workspace on {done.branch}, 'layerfs update main --mark' lets you decide it in the files",
-        )
-        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
+        hint = _decide(done.branch, "main")
+        errors = conflict_errors(done.conflicts, hint)
+        return Reply(data, text, "conflict", EXIT_NO, notes=(*notes, f"hint: {hint}"), errors=errors)
     if done.layer is None:
         return Reply(data, f"main has all of {done.branch} already\n".encode(), "up-to-date", notes=notes)
     lines = [

@@ -7,7 +7,19 @@ any script stay readable. So a name never breaks a line, and the quoted form can
 
 from __future__ import annotations
 
-_NAMED = {0x07: b"a", 0x08: b"b", 0x09: b"t", 0x0A: b"n", 0x0B: b"v", 0x0C: b"f", 0x0D: b"r", 0x22: b'"', 0x5C: b"\\"}
+from collections.abc import Iterable
+
+_NAMED = {
+    0x07: b"a",
+    0x08: b"b",
+    0x09: b"t",
+    0x0A: b"n",
+    0x0B: b"v",
+    0x0C: b"f",
+    0x0D: b"r",
+    0x22: b'"',
+    0x5C: b"\\",
+}
 
 
 def show_path(path: bytes, prefix: bytes = b"") -> bytes:
@@ -19,6 +31,11 @@ def show_path(path: bytes, prefix: bytes = b"") -> bytes:
     if not any(part.startswith(b"\\") for part in parts):
         return prefix + path
     return b'"' + prefix + b"".join(parts) + b'"'
+
+
+def path_data(paths: Iterable[bytes]) -> list[dict[str, bytes]]:
+    """Return a list of paths for a document: an object each, so that a path that is not UTF-8 has its twin."""
+    return [{"path": path} for path in paths]
 
 
 def show_line(text: str) -> bytes:

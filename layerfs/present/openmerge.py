@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 
 from layerfs.errors import EXIT_NO, EXIT_OK
 from layerfs.ids import short, to_hex
+from layerfs.merge.conflicts import ConflictKind
 from layerfs.output import Reply
 from layerfs.present.names import show_path
 from layerfs.workspace.records import OpenConflict, WorkspaceRecord
+
+_MERGED_IN_PLACE = (ConflictKind.BOTH_MODIFIED, ConflictKind.BOTH_ADDED)
 
 
 def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> Reply:
@@ -17,7 +22,8 @@ def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> 
         "workspace": record.name,
         "merging": None if record.merging is None else to_hex(record.merging),
         "undecided": [
-            {"path": one.path, "kind": one.kind, "beside": one.beside or None} for one in undecided
+            {"path": one.path, "kind": one.kind, "beside": one.beside or None, "hint": _hint(one)}
+            for one in undecided
         ],
     }
     if record.merging is None:
@@ -38,3 +44,11 @@ def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> 
         exit_code=EXIT_NO if undecided else EXIT_OK,
         z=[one.kind.encode() + b" " + one.path + b"\0" for one in undecided],
     )
+
+
+def _hint(one: OpenConflict) -> str:
+    """Say how a path is decided: a text that is merged in place also by editing it."""
+    name = shlex.quote(os.fsdecode(one.path))
+    command = f"'layerfs resolve {name} --ours' (or --theirs, --base, --delete) decides it"
+    in_place = one.kind in _MERGED_IN_PLACE and not one.beside
+    return f"edit the file until no conflict marker is left, or {command}" if in_place else command

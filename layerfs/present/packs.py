@@ -21,11 +21,19 @@ def present_packs(rows: Iterable[PackSummary]) -> Reply:
     return Reply(
         data={
             "packs": [
-                {"name": row.name, "role": row.role, "state": row.state, "objects": row.objects, "bytes": row.length}
+                {
+                    "name": row.name,
+                    "role": row.role,
+                    "state": row.state,
+                    "objects": row.objects,
+                    "size": row.length,
+                }
                 for row in found
             ]
         },
-        text="".join(f"{row.name} {row.role} {row.state} {row.objects} {row.length}\n" for row in found).encode(),
+        text="".join(
+            f"{row.name} {row.role} {row.state} {row.objects} {row.length}\n" for row in found
+        ).encode(),
     )
 
 
@@ -38,14 +46,17 @@ def present_pack(rows: Iterable[PackedObject]) -> Reply:
                 {
                     "id": to_hex(row.oid),
                     "kind": row.kind.label,
-                    "length": row.length,
+                    "size": row.length,
                     "frame": row.frame,
                     "start": row.start,
                 }
                 for row in found
             )
         },
-        text=(f"{to_hex(row.oid)} {row.kind.label} {row.length} {row.frame} {row.start}\n".encode() for row in found),
+        text=(
+            f"{to_hex(row.oid)} {row.kind.label} {row.length} {row.frame} {row.start}\n".encode()
+            for row in found
+        ),
     )
 
 
@@ -64,7 +75,7 @@ def present_checks(reports: Sequence[PackReport]) -> Reply:
                 "ok": not report.problems,
                 "frames": len(report.frames),
                 "objects": report.objects,
-                "bytes": report.length,
+                "size": report.length,
                 "problems": list(report.problems),
             }
         )
@@ -82,7 +93,9 @@ def present_counts(counts: Counts) -> Reply:
     rows.append(f"packs {counts.packs} {counts.packed_bytes}")
     return Reply(
         data={
-            "kinds": {kind.label: {"objects": objects, "bytes": size} for kind, objects, size in counts.kinds},
+            "kinds": {
+                kind.label: {"objects": objects, "bytes": size} for kind, objects, size in counts.kinds
+            },
             "packs": counts.packs,
             "packed_bytes": counts.packed_bytes,
         },

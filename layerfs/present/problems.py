@@ -36,8 +36,6 @@ def exit_code(problems: Sequence[Problem]) -> int:
 
 def with_problems(reply: Reply, problems: Sequence[Problem], doing: str) -> Reply:
     """Return an answer that also tells what is missing from it."""
-    if not problems:
-        return reply
     return reply._replace(
         data={**reply.data, "problems": problem_data(problems)},
         notes=(*reply.notes, *problem_notes(problems, doing)),

@@ -24,7 +24,11 @@ def present_refs(refs: Sequence[tuple[str, CommitId]], wanted: Sequence[str] | N
 def present_ref_updates(moves: Sequence[tuple[str, CommitId | None, CommitId | None]]) -> Reply:
     """Answer ``update-ref``: nothing for scripts to read; the document lists what changed."""
     data = [
-        {"ref": ref, "old": None if old is None else to_hex(old), "new": None if new is None else to_hex(new)}
+        {
+            "name": ref,
+            "old": None if old is None else to_hex(old),
+            "new": None if new is None else to_hex(new),
+        }
         for ref, old, new in moves
     ]
     return Reply({"refs": data}, status="ok" if data else "up-to-date")

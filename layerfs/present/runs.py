@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from layerfs.ids import short, to_hex
+from layerfs.ids import short
 from layerfs.output import Reply
-from layerfs.present.conflicts import conflict_data, conflict_lines
+from layerfs.present.conflicts import conflict_errors, conflict_lines
+from layerfs.present.work import COMMIT_HINT, commit_result
 from layerfs.workspace.runs import Ran
 
 
@@ -26,9 +27,9 @@ def present_run(ran: Ran) -> Reply:
         "workspace": ran.workspace,
         "kept": ran.kept,
         "changed": ran.changed,
-        "branch": None if done is None else done.branch,
-        "commit": None if done is None or done.commit is None else to_hex(done.commit),
-        "head": None if done is None or done.head is None else to_hex(done.head),
-        "conflicts": [] if done is None else conflict_data(done.conflicts),
+        "committed": None if done is None else commit_result(done),
     }
+    if done is not None and done.conflicts:
+        errors = conflict_errors(done.conflicts, COMMIT_HINT)
+        return Reply(data, b"", "conflict", ran.code, notes=tuple(notes), errors=errors)
     return Reply(data, exit_code=ran.code, notes=tuple(notes))

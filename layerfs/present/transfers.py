@@ -16,10 +16,11 @@ def present_transferred(done: Transferred) -> Reply:
     if all(move.how == "same" for move in done.moves):
         lines.append("everything is up to date")
     lines.append(_copied(done))
+    nothing = all(move.how == "same" for move in done.moves)
     return Reply(
         data=_data(done),
         text=encode_text("".join(f"{line}\n" for line in lines)),
-        status="up-to-date" if all(move.how == "same" for move in done.moves) else "ok",
+        status="refused" if done.refused else "up-to-date" if nothing else "ok",
         exit_code=EXIT_NO if done.refused else EXIT_OK,
         errors=tuple({"code": "refused", "message": _line(move), "hint": ""} for move in done.refused),
     )
@@ -48,7 +49,7 @@ def _line(move: RefMove) -> str:
 
 def _data(done: Transferred) -> dict[str, object]:
     return {
-        "names": [
+        "refs": [
             {
                 "name": move.name,
                 "old": None if move.old is None else to_hex(move.old),

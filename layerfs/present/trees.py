@@ -6,6 +6,7 @@ from layerfs.errors import quote
 from layerfs.ids import to_hex
 from layerfs.objectwriting import WrittenTree
 from layerfs.output import Reply
+from layerfs.present.names import path_data
 from layerfs.present.problems import with_problems
 
 
@@ -17,10 +18,11 @@ def present_written(written: WrittenTree) -> Reply:
             "root": root,
             "files": written.files,
             "bytes": written.size,
-            "problems": [],
-            "mounts": [{"path": mount} for mount in written.mounts],
+            "mounts": path_data(written.mounts),
         },
         text=root.encode() + b"\n",
-        notes=tuple(f"layerfs: not entered: {quote(mount)} is another file system" for mount in written.mounts),
+        notes=tuple(
+            f"layerfs: not entered: {quote(mount)} is another file system" for mount in written.mounts
+        ),
     )
     return with_problems(reply, written.problems, "captured")

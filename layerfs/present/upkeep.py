@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerfs.collect import Collected
 from layerfs.ids import to_hex
 from layerfs.output import Reply, encode_text
-from layerfs.present.names import show_path
+from layerfs.present.names import path_data, show_path
 from layerfs.present.quantities import counted, readable_size
 from layerfs.prune import Pruned
 from layerfs.purge import Purged
@@ -26,10 +26,14 @@ def present_pruned(done: Pruned) -> Reply:
     evicted = done.evicted
     lines = [
         encode_text(_collected_line(done.collected)),
-        encode_text(f"layer cache: {would} {counted(evicted.layers, 'layer')}, {readable_size(evicted.freed_bytes)}"),
+        encode_text(
+            f"layer cache: {would} {counted(evicted.layers, 'layer')}, {readable_size(evicted.freed_bytes)}"
+        ),
         encode_text(f"leftovers: {would} {done.leftovers:,}, {readable_size(done.freed_bytes)}"),
     ]
-    lines += [b"kept, holds uncommitted work of an unknown workspace: " + show_path(path) for path in done.kept]
+    lines += [
+        b"kept, holds uncommitted work of an unknown workspace: " + show_path(path) for path in done.kept
+    ]
     return Reply(
         data={
             **_collected_data(done.collected),
@@ -37,7 +41,7 @@ def present_pruned(done: Pruned) -> Reply:
             "cache_bytes": evicted.freed_bytes,
             "leftovers": done.leftovers,
             "leftover_bytes": done.freed_bytes,
-            "kept": list(done.kept),
+            "kept": path_data(done.kept),
         },
         text=b"".join(line + b"\n" for line in lines),
     )

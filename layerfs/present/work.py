@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from layerfs.errors import EXIT_NO
 from layerfs.ids import short, to_hex
@@ -11,7 +12,7 @@ from layerfs.objects.environment import Change
 from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
 from layerfs.present.entries import change_data, status_letter
-from layerfs.present.names import show_path
+from layerfs.present.names import path_data, show_path
 from layerfs.present.problems import exit_code, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_size
 from layerfs.recording import Committed
@@ -81,7 +82,7 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
         "merging": None if record.merging is None else to_hex(record.merging),
         "changes": [change_data(change) for change in status.changes],
         "problems": problem_data(status.problems),
-        "mounts": list(status.mounts),
+        "mounts": path_data(status.mounts),
     }
     return Reply(
         data,
@@ -92,9 +93,9 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
     )
 
 
-def present_commit(done: Committed) -> Reply:
-    """Answer ``commit``: both ids when the work was joined with others', the conflicts when it could not be."""
-    data = {
+def commit_result(done: Committed) -> dict[str, Any]:
+    """Return what became of a commit for a document."""
+    return {
         "workspace": done.workspace,
         "branch": done.branch,
         "before": to_hex(done.before),
@@ -106,16 +107,22 @@ def present_commit(done: Committed) -> Reply:
         "notes": note_data(done.notes),
         "problems": problem_data(done.problems),
     }
+
+
+COMMIT_HINT = "'layerfs update' brings the branch in; 'layerfs commit --as NAME' saves to a new branch"
+
+
+def present_commit(done: Committed) -> Reply:
+    """Answer ``commit``: both ids when the work was joined with others', the conflicts when it could not be."""
+    data = commit_result(done)
     notes = (*note_lines(done.notes), *problem_notes(done.problems, "captured"))
     if done.conflicts:
         text = [
             f"branch {done.branch} has moved and conflicts with this workspace; nothing was committed\n".encode(),
             *conflict_lines(done.conflicts),
         ]
-        hint = "hint: 'layerfs update' brings the branch in; 'layerfs commit --as NAME' saves to a new branch"
-        return Reply(
-            data, text, "conflict", EXIT_NO, notes=(*notes, hint), errors=conflict_errors(done.conflicts)
-        )
+        errors = conflict_errors(done.conflicts, COMMIT_HINT)
+        return Reply(data, text, "conflict", EXIT_NO, notes=(*notes, f"hint: {COMMIT_HINT}"), errors=errors)
     if done.commit is None:
         return Reply(data, b"nothing to commit\n", "up-to-date", exit_code(done.problems), notes=notes)
     line = f"[{done.branch} {short(done.commit)}] {readable_size(done.stored_bytes)} stored\n"
@@ -132,8 +139,8 @@ def shown_lines(changes: Sequence[Change]) -> Iterable[bytes]:
         yield f"… and {counted(len(lines) - SHOWN, 'more line')}; --json lists all\n".encode()
 
 
-def present_advance(done: Advanced, verb: str) -> Reply:
-    """Answer ``update`` and ``restore``: what changed in the workspace."""
+def present_advance(done: Advanced, verb: str, theirs: str = "") -> Reply:
+    """Answer ``update`` and ``restore``: what changed; ``theirs`` is how the state that came in was called."""
     data = {
         "workspace": done.workspace,
         "before": to_hex(done.before),
@@ -144,12 +151,16 @@ def present_advance(done: Advanced, verb: str) -> Reply:
         "problems": problem_data(done.problems),
     }
     notes = (*note_lines(done.notes), *problem_notes(done.problems, "restored"))
-    if done.marked:
-        text = [b"the merge is open; decide these, then commit\n", *conflict_lines(done.conflicts)]
-        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
-    if done.conflicts:
-        text = [b"the states conflict; the workspace is as it was\n", *conflict_lines(done.conflicts)]
-        return Reply(data, text, "conflict", EXIT_NO, notes=notes, errors=conflict_errors(done.conflicts))
+    if done.marked or done.conflicts:
+        if done.marked:
+            head = "the merge is open; decide these, then commit"
+            hint = "'layerfs conflicts' lists what is undecided"
+        else:
+            head = "the states conflict; the workspace is as it was"
+            hint = f"'layerfs update {theirs} --mark' lets you decide it in the files"
+        text = [f"{head}\n".encode(), *conflict_lines(done.conflicts)]
+        errors = conflict_errors(done.conflicts, hint)
+        return Reply(data, text, "conflict", EXIT_NO, notes=(*notes, f"hint: {hint}"), errors=errors)
     if not done.changes and done.before == done.after:
         return Reply(data, b"already up to date\n", "up-to-date", notes=notes)
     head = f"{verb} workspace {done.workspace} at {short(done.after)}: {counted(len(done.changes), 'path')} changed\n"

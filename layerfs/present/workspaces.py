@@ -41,7 +41,7 @@ def present_attached(done: Attached) -> Reply:
     where = f"on branch '{record.branch}'" if record.branch else "detached (commit --as NAME saves its work)"
     notes.append(f"layerfs: workspace '{record.name}', engine {record.engine.value}, {where}")
     data: Mapping[str, Any] = {
-        "workspace": record_data(record),
+        **record_data(record),
         "healed": done.healed,
         "problems": problem_data(done.problems),
     }
@@ -57,12 +57,13 @@ def present_detached(done: Detached) -> Reply:
         "left": done.left,
         "uncommitted": done.uncommitted,
         "ended": [{"pid": holder.pid, "command": holder.command} for holder in done.ended],
+        "committed": None,
     }
     ended = tuple(f"layerfs: ended pid {holder.pid} ({holder.command})" for holder in done.ended)
     text = b""
     if done.committed is not None:
         commit = present_commit(done.committed)
-        data["commit"] = commit.data
+        data["committed"] = commit.data
         text = commit.text if isinstance(commit.text, bytes) else b"".join(commit.text)
         if done.committed.conflicts:
             return Reply(data, text, "conflict", EXIT_NO, notes=(*ended, *commit.notes), errors=commit.errors)

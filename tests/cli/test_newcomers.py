@@ -138,7 +138,7 @@ def test_a_commit_that_cannot_be_is_refused_before_the_command_runs(
 
 def test_a_run_document_stands_alone(world: World, project: Path, need_overlay: None) -> None:
     done = world.run("run", "work", "--json", "--", "printf", "abc", cwd=project)
-    assert json.loads(done.out)["data"]["exit_code"] == 0
+    assert done.document["data"]["exit_code"] == 0
     assert b"abc" in done.err
 
 

@@ -23,7 +23,7 @@ from layerfs.registry import COMMANDS, GROUPS, Command, first_words
 from layerfs.usage import describe
 
 PAGES = sorted((ROOT / "man").glob("*.[157]"))
-SECTIONS_OF_A_COMMAND = ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "EXAMPLES", "SEE ALSO")
+SECTIONS_OF_A_COMMAND = ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "JSON", "EXAMPLES", "SEE ALSO")
 by_name = pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 
 

@@ -43,14 +43,14 @@ def test_merge_combines_content_modes_deletes_and_kinds(p: Project) -> None:
     p.commit(a)
     p.commit(b)
     merged = p.document("merge", "b", "--into", "a")
-    assert merged["outcome"] == "merged"
+    assert merged["how"] == "merge"
     out = p.checkout("a")
     assert (out / "text").read_text() == LINES.replace("1\n", "ONE\n", 1).replace("12\n", "TWELVE\n")
     assert os.stat(out / "d/one").st_mode & 0o777 == 0o755
     assert os.stat(out / "d/two").st_mode & 0o777 == 0o600
     assert not (out / "gone").exists()
     assert os.readlink(out / "new dir/link") == "../text"
-    assert p.document("merge", "b", "--into", "a")["outcome"] == "up-to-date"
+    assert p.document("merge", "b", "--into", "a")["how"] is None
     parents = p.document("log", "a")["commits"][0]["parents"]
     assert len(parents) == 2
     p.document("update", cwd=a)
@@ -223,10 +223,10 @@ def test_publish_covers_only_when_told_and_says_what(p: Project) -> None:
     assert p.document("layers")["layers"][0]["number"] == 2
     done = p.document("publish", "b", "--expect", "L2", "--mode", "overwrite")
     assert done["covered_layers"] == [2]
-    assert sorted(done["covered_paths"]) == ["only a", "text"]
+    assert sorted(one["path"] for one in done["covered_paths"]) == ["only a", "text"]
     assert difference(seen(b), seen(p.checkout("main"))) == {}
     shown = p.document("layers")["layers"][0]
-    assert shown["covers"] == [2] or shown["covered"], shown
+    assert shown["covered_layers"] == [2] and len(shown["covered_ids"]) == 1
     edit(a, _12="more of a")
     p.commit(a)
     back = p.document("publish", "a", codes=(0, 1))
@@ -262,7 +262,7 @@ def test_rewritten_times_are_no_changes_and_hide_none(p: Project) -> None:
     p.commit(a)
     p.commit(b)
     done = p.document("merge", "b", "--into", "a")
-    assert (done["outcome"], done["conflicts"]) == ("merged", [])
+    assert (done["how"], done["conflicts"]) == ("merge", [])
     out = p.checkout("a")
     assert [(out / name).read_text() for name in ("d/one", "d/two", "text")] == ["A\n", "B\n", LINES]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
@@ -35,7 +34,7 @@ def together(children: list[subprocess.Popen[bytes]]) -> list[Outcome]:
 
 
 def data(outcome: Outcome) -> Any:
-    return json.loads(outcome.out)["data"]
+    return outcome.document["data"]
 
 
 def copies(project: Project, branch: str, count: int) -> list[Path]:
@@ -173,7 +172,7 @@ def test_mounts_of_one_branch_at_once_get_their_own_workspaces(shared: Project, 
     places = [shared.work / f"m{number}" for number in range(6)]
     done = together([shared.start("mount", "f", place, "--json", "--engine", "overlay") for place in places])
     assert [outcome.code for outcome in done] == [0] * len(places), [outcome.err for outcome in done]
-    names = [data(outcome)["workspace"]["name"] for outcome in done]
+    names = [data(outcome)["name"] for outcome in done]
     assert len(set(names)) == len(places), names
     for place in places:
         (place / place.name).write_text("x\n")
@@ -197,7 +196,7 @@ def test_a_workspace_of_a_living_run_is_nobody_elses(shared: Project, need_overl
         )
     assert state == "private"
     place = shared.work / "elsewhere"
-    assert shared.document("mount", "f", place)["workspace"]["name"] == "f.2"
+    assert shared.document("mount", "f", place)["name"] == "f.2"
     assert not (place / "inrun").exists()
     for words in (["workspace", "remove", "f", "--discard"], ["unmount", "f", "--discard"]):
         assert "in use by a run" in refusal(shared.run(*words, cwd=shared.source), 11)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,7 @@ def body(
     mode: Annotated[Mode, typer.Option("--mode", metavar="HOW", help="How.")] = Mode.SAFE,
     tags: Annotated[list[str] | None, typer.Option("--tag", help="Tags.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Even so.")] = False,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why.")] = None,
 ) -> Reply:
     """Do it."""
     return Reply({})
@@ -93,6 +95,7 @@ def test_words_become_values_without_pydantic(probe: Any) -> None:
         "mode": Mode.FAST,
         "tags": ["x", "y"],
         "force": False,
+        "note": None,
     }
     assert call.options == parsing.GlobalOptions(nul=True)
     assert loaded or "pydantic" not in sys.modules
@@ -101,15 +104,15 @@ def test_words_become_values_without_pydantic(probe: Any) -> None:
 LINES = [
     [],
     ["a"],
-    ["a", "-", "b", ""],
+    ["a", "-", "b"],
     ["--count", "3", "a", "--force"],
     ["-n", "2", "-n", "4"],
-    ["--mode=fast", "--tag", "x", "--tag=y=z", "--tag="],
+    ["--mode=fast", "--tag", "x", "--tag=y=z"],
     ["--store", "s", "-C", "d", "--json", "-z"],
     ["--", "--force", "--", "a"],
     ["--force", "--", "-n"],
 ]
-ODD_LINES = [["-n3"], ["--tag", "-x"], ["-zz"], ["--tag", "--", "a"]]
+ODD_LINES = [["--note="], ["--note", ""], ["-n3"], ["--tag", "-x"], ["-zz"], ["--tag", "--", "a"]]
 WRONG_LINES = [
     ["-n", "x"],
     ["-n=3"],
@@ -181,7 +184,14 @@ def parsed(probe: Any) -> Any:
 def test_defaults_and_global_options(probe: Any) -> None:
     call = parsing.parse(ROW, ["--store", "s", "-C", "d", "--json"])
     assert isinstance(call, parsing.Call)
-    assert call.arguments == {"paths": None, "count": 1, "mode": Mode.SAFE, "tags": None, "force": False}
+    assert call.arguments == {
+        "paths": None,
+        "count": 1,
+        "mode": Mode.SAFE,
+        "tags": None,
+        "force": False,
+        "note": None,
+    }
     assert call.options == parsing.GlobalOptions("s", "d", True, False)
 
 
@@ -193,6 +203,9 @@ def test_defaults_and_global_options(probe: Any) -> None:
         (["--mode", "slow"], "invalid value for option '--mode': 'slow' is not one of fast, safe"),
         (["--nothing"], "no such option '--nothing'"),
         (["--count"], "option '--count' requires an argument"),
+        (["a", ""], "argument 'PATH' is an empty word"),
+        (["--tag="], "option '--tag' is an empty word"),
+        (["--store", ""], "option '--store' is an empty word"),
     ],
 )
 def test_usage_errors(probe: Any, words: list[str], message: str) -> None:
@@ -220,15 +233,34 @@ def test_a_missing_argument_is_named(probe: Any) -> None:
 
 
 def test_bytes_that_are_not_utf8_get_a_twin() -> None:
-    data = {"path": b"a\xff", "fine": b"\xc3\xa9", "paths": [b"x", b"\xfe"]}
+    data = {"path": b"a\xff", "fine": b"\xc3\xa9", "paths": [{"path": b"x"}, {"path": b"\xfe"}]}
     document = json.loads(output.document("s/1", "ok", data, ()))
     assert document["data"] == {
         "path": "a\\xff",
         "path_b64": "Yf8=",
         "fine": "é",
-        "paths": ["x", "\\xfe"],
-        "paths_b64": ["eA==", "/g=="],
+        "paths": [{"path": "x"}, {"path": "\\xfe", "path_b64": "/g=="}],
     }
+    with pytest.raises(TypeError):
+        output.document("s/1", "ok", {"paths": [b"x"]}, ())
+
+
+def test_items_are_lines_and_the_document_is_the_last(streams: tuple[io.BytesIO, io.BytesIO]) -> None:
+    """Each item is out before the next is asked for, so that a list of any length takes the memory of one item."""
+    out = streams[0]
+
+    def items() -> Iterator[dict[str, int]]:
+        for number in range(2):
+            assert out.getvalue().count(b"\n") == number
+            yield {"number": number}
+
+    reply = Reply({"items": items(), "rest": b"\xff"}, prompt=True)
+    output.write_reply(reply, "s/1", True, False, "items")
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {"number": 0},
+        {"number": 1},
+        {"schema": "s/1", "status": "ok", "data": {"rest": "\\xff", "rest_b64": "/w=="}, "errors": []},
+    ]
 
 
 def test_pieces_are_written_as_they_come(streams: tuple[io.BytesIO, io.BytesIO]) -> None:

@@ -20,6 +20,7 @@ from layerfs.merge.treemerge import (
 from layerfs.objects.entry import Entry, EntryKind, device_ref
 from layerfs.objects.environment import lookup_path
 from layerfs.objects.memory import MemoryObjects
+from layerfs.present.conflicts import conflict_data
 
 LONG = b"".join(b"line %d\n" % number for number in range(20))
 Dir = Mapping[str, Spec]
@@ -521,14 +522,21 @@ def test_source_and_sink_may_be_two_places(objects: MemoryObjects) -> None:
 
 def test_the_json_form_is_lossless(merge: Merge) -> None:
     result = merge({"a\udcff": b"0\n"}, {"a\udcff": b"1\n"}, {"a\udcff": b"2\n"})
-    data = result.conflicts[0].as_dict()
-    assert data["path"] == "a\ufffd" and data["path_b64"] == "Yf8="
-    assert (data["kind"], data["severity"]) == ("both-modified", "hard")
+    (data,) = conflict_data(result.conflicts)
+    assert (data["path"], data["kind"]) == (b"a\xff", "both-modified")
+    assert {side: data[side]["id"] for side in ("base", "ours", "theirs")} == {
+        "base": result.conflicts[0].base.ref.hex(),
+        "ours": result.conflicts[0].ours.ref.hex(),
+        "theirs": result.conflicts[0].theirs.ref.hex(),
+    }
     assert data["hunks"] == [
         {
-            "base": {"start": 1, "count": 1},
-            "ours": {"start": 1, "count": 1},
-            "theirs": {"start": 1, "count": 1},
+            "base_start": 1,
+            "base_lines": 1,
+            "ours_start": 1,
+            "ours_lines": 1,
+            "theirs_start": 1,
+            "theirs_lines": 1,
         }
     ]
 

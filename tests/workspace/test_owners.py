@@ -40,7 +40,7 @@ def owners_below(top: Path) -> set[int]:
 
 
 def entries(stranger: Stranger, revision: str) -> dict[str, Any]:
-    return {one["name"]: one for one in stranger.document("ls-tree", "-r", revision)["entries"]}
+    return {one["path"]: one for one in stranger.document("ls-tree", "-r", revision)["entries"]}
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def tree(somebody: Stranger, revision: str) -> list[str]:
     """List a state with contents and modes, without owners and times."""
     listed = somebody.document("ls-tree", "-r", revision)["entries"]
     return sorted(
-        f"{one['name']} {one['kind']} {one['mode']} {one['id'] if one['kind'] == 'file' else one.get('target')}"
+        f"{one['path']} {one['kind']} {one['mode']} {one['id'] if one['kind'] == 'file' else one.get('target')}"
         for one in listed
     )
 

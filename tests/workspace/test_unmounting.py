@@ -75,7 +75,7 @@ def test_force_with_commit_commits_what_the_writers_wrote(captured: Project) -> 
     place = captured.fork("f")
     start_writer(captured, place)
     data = captured.document("unmount", "f", "--force", "--commit", "-m", "so far")
-    assert data["commit"]["commit"] and not data["kept"] and len(data["ended"]) == 1
+    assert data["committed"]["commit"] and not data["kept"] and len(data["ended"]) == 1
     out = captured.checkout("f")
     lines = (out / "log").read_bytes().splitlines()
     assert lines == [b"%08d" % number for number in range(1, len(lines) + 1)] and lines
