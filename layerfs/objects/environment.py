@@ -133,30 +133,50 @@ def diff_names(
     """Yield (name, old entry, new entry) of each name that differs between two directories, in name order.
 
     Nodes that both sides share are skipped unread, so two versions of a directory of a million names cost a few nodes.
+    Where all names differ the leaves are read as they are compared: what is held is the inner nodes.
     """
     if old == new:
         return
     nodes = _Nodes(source)
-    before = dict(_unshared(nodes, old, _node_ids(nodes, old, new)))
-    after = dict(_unshared(nodes, new, _node_ids(nodes, new, old)))
-    for name in sorted(before.keys() | after.keys()):
-        a, b = before.get(name), after.get(name)
-        if a != b:
-            yield name, a, b
+    before = _unshared(nodes, old, _node_ids(nodes, old, new))
+    after = _unshared(nodes, new, _node_ids(nodes, new, old))
+    a, b = next(before, None), next(after, None)
+    while a is not None or b is not None:
+        if b is None or (a is not None and a[0] < b[0]):
+            assert a is not None
+            yield a[0], a[1], None
+            a = next(before, None)
+        elif a is None or b[0] < a[0]:
+            yield b[0], None, b[1]
+            b = next(after, None)
+        else:
+            if a[1] != b[1]:
+                yield a[0], a[1], b[1]
+            a, b = next(before, None), next(after, None)
 
 
 class _Nodes:
-    """Nodes read once for as long as two directories are compared."""
+    """The roots and inner nodes of two directories, read once for as long as they are compared."""
 
     def __init__(self, source: ObjectSource) -> None:
         self._source = source
         self._read: dict[ObjectId, Node] = {}
+        self._leaves: set[ObjectId] = set()
 
     def read(self, oid: ObjectId) -> Node:
         node = self._read.get(oid)
-        if node is None:
-            node = self._read[oid] = read_node(self._source, TreeId(oid))
-        return node
+        return read_node(self._source, TreeId(oid)) if node is None else node
+
+    def children(self, level: set[ObjectId]) -> set[ObjectId]:
+        """Return the children of the nodes of one level; leaves are not read to find that they have none."""
+        found: set[ObjectId] = set()
+        for oid in level - self._leaves:
+            node = self._read[oid] = self.read(oid)
+            below = {child.oid for child in node.children}
+            found |= below
+            if node.level == 1:
+                self._leaves |= below
+        return found
 
 
 def _node_ids(nodes: _Nodes, tree: TreeId, other: TreeId) -> frozenset[ObjectId]:
@@ -167,17 +187,10 @@ def _node_ids(nodes: _Nodes, tree: TreeId, other: TreeId) -> frozenset[ObjectId]
     own_level: set[ObjectId] = {tree}
     while level:
         seen |= level
-        level = _children_of(nodes, level - mine)
-        own_level = _children_of(nodes, own_level - seen)
+        level = nodes.children(level - mine)
+        own_level = nodes.children(own_level - seen)
         mine |= own_level
     return frozenset(seen)
-
-
-def _children_of(nodes: _Nodes, level: set[ObjectId]) -> set[ObjectId]:
-    found: set[ObjectId] = set()
-    for oid in level:
-        found.update(child.oid for child in nodes.read(oid).children)
-    return found
 
 
 def _unshared(nodes: _Nodes, tree: ObjectId, shared: frozenset[ObjectId]) -> Iterator[Named]:
