@@ -48,7 +48,14 @@ from layerfs.errors import NoSpace, StoreDamaged, StoreIoFailed
 from layerfs.ids import ObjectId
 from layerfs.metadb import MetaDb, PackRow, State
 from layerfs.objects import packs
-from layerfs.objects.frames import FrameObject, decode_payload, encode_frame, make_compressor, read_objects
+from layerfs.objects.frames import (
+    SOLID,
+    FrameObject,
+    decode_payload,
+    encode_frame,
+    make_compressor,
+    read_objects,
+)
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import Kept, Move, PackKept, Restart, decode_move, encode_move
 from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
@@ -57,7 +64,7 @@ from layerfs.refs import apply_move
 if TYPE_CHECKING:
     from layerfs.objects.batch import Group
 
-SEAL_BYTES = 32 * 1024 * 1024
+SEAL_BYTES = 8 * 1024 * 1024
 RESTART_BYTES = 4 * 1024 * 1024
 RESTART_LEVEL = 9
 LOG_TEMPORARY = b".log-new"
@@ -198,7 +205,12 @@ class Log:
         own = [PackKept(packs.pack_name(state.open_pack), packs.LOG, state.sequence)] if db.has_open() else []
         parts = list(_split((*own, *kept)))
         moves = [
-            Move(state.sequence + 1 + number, time_ns, actor, (Restart(len(parts)), *ops) if not number else ops)
+            Move(
+                state.sequence + 1 + number,
+                time_ns,
+                actor,
+                (Restart(len(parts)), *ops) if not number else ops,
+            )
             for number, ops in enumerate(parts)
         ]
         compressor = make_compressor(RESTART_LEVEL)
@@ -222,7 +234,9 @@ class Log:
         builder = IndexBuilder()
         for row in db.open_rows():
             builder.add(row.prefix, row[1:])
-        self._files.replace(self._packs_fd, packs.index_file(state.open_pack), builder.encode(state.open_length))
+        self._files.replace(
+            self._packs_fd, packs.index_file(state.open_pack), builder.encode(state.open_length)
+        )
         self._files.sync(self._descriptor(state.open_pack))
 
     def _switch(self, db: MetaDb, successor: int) -> None:
@@ -234,7 +248,9 @@ class Log:
             sequence, end = state.sequence, packs.HEADER_BYTES
             for batch in restart:
                 if batch.move.sequence != sequence + 1:
-                    raise StoreDamaged(f"pack {packs.pack_name(successor)} holds move {batch.move.sequence} out of order")
+                    raise StoreDamaged(
+                        f"pack {packs.pack_name(successor)} holds move {batch.move.sequence} out of order"
+                    )
                 apply_move(db, batch.move, successor)
                 sequence, end = batch.move.sequence, batch.end
             db.set_state(sequence, successor, end)
@@ -333,7 +349,9 @@ class Log:
     def _successor(self, number: int) -> int | None:
         """Return the log pack that follows pack ``number``."""
         found = [
-            candidate for candidate, header in log_packs(self._files, self._packs_fd) if header.previous == number
+            candidate
+            for candidate, header in log_packs(self._files, self._packs_fd)
+            if header.previous == number
         ]
         if len(found) > 1:
             raise StoreDamaged(f"pack {packs.pack_name(number)} has two successors")
@@ -370,7 +388,8 @@ class Log:
             descriptor = self._files.open(self._packs_fd, packs.pack_file(number), write=True)
         except FileNotFoundError:
             raise StoreDamaged(
-                f"open pack {packs.pack_name(number)} is missing", "'layerfs fsck --repair' saves what is whole"
+                f"open pack {packs.pack_name(number)} is missing",
+                "'layerfs fsck --repair' saves what is whole",
             ) from None
         self._open = (number, descriptor)
         return descriptor
@@ -433,6 +452,8 @@ def _move_row(move: Move) -> tuple[int, ObjectId, bytes]:
 
 def moves_in(found: packs.ScannedFrame) -> list[Move]:
     """Return the move a frame holds: a move frame holds nothing else."""
+    if found.head.type != SOLID:
+        return []
     rows = read_objects(found.frame, found.head)
     if rows[0].kind != Kind.MOVE:
         return []

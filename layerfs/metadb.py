@@ -158,7 +158,12 @@ def _failure(error: sqlite3.Error) -> LayerfsError:
         return NoSpace("no space left while updating the store's database", "nothing was published")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("store is busy: its database is locked", "try again")
-    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+    if primary in (
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    ):
         return StoreIoFailed(f"i/o error in the store's database: {error}")
     return StoreDamaged(f"store's database does not verify: {error}", "'layerfs fsck --repair' rebuilds it")
 
@@ -294,7 +299,6 @@ class MetaDb:
             return
         self._one("PRAGMA wal_checkpoint(TRUNCATE)")
 
-
     def change_counter(self) -> int:
         """Return a number that differs once another connection has committed (cheap: no file is read)."""
         return int(self._one("PRAGMA data_version")[0])
@@ -308,7 +312,9 @@ class MetaDb:
 
     def set_state(self, sequence: int, open_pack: int, open_length: int) -> None:
         """Record how far the log is applied (in the transaction that applied it)."""
-        self._run("UPDATE state SET sequence=?, open_pack=?, open_length=?", (sequence, open_pack, open_length))
+        self._run(
+            "UPDATE state SET sequence=?, open_pack=?, open_length=?", (sequence, open_pack, open_length)
+        )
 
     def restart(self, base: int) -> None:
         """Forget every pointer: a restart that begins log pack ``base`` says them anew, in the same transaction."""
@@ -318,7 +324,9 @@ class MetaDb:
 
     def packs(self) -> list[PackRow]:
         """Return the sealed packs in number order."""
-        return [PackRow(*row) for row in self._all("SELECT number, role, sequence FROM packs ORDER BY number")]
+        return [
+            PackRow(*row) for row in self._all("SELECT number, role, sequence FROM packs ORDER BY number")
+        ]
 
     def add_pack(self, row: PackRow) -> None:
         """Register a sealed pack; doing so twice changes nothing."""
@@ -331,7 +339,8 @@ class MetaDb:
     def find_open(self, prefix: bytes) -> tuple[int, OpenRow] | None:
         """Return the open pack's number and the place of an object in it, both of one moment."""
         row = self._one(
-            "SELECT open_pack, prefix, frame, start, length, kind FROM open_objects, state WHERE prefix=?", (prefix,)
+            "SELECT open_pack, prefix, frame, start, length, kind FROM open_objects, state WHERE prefix=?",
+            (prefix,),
         )
         return None if row is None else (row[0], OpenRow(*row[1:]))
 
@@ -352,6 +361,10 @@ class MetaDb:
         """Return the whole index of the open pack, in file order."""
         statement = "SELECT prefix, frame, start, length, kind FROM open_objects ORDER BY frame, start"
         return [OpenRow(*row) for row in self._all(statement)]
+
+    def open_totals(self) -> list[tuple[int, int, int]]:
+        """Return kind, number and bytes of the objects in the open pack."""
+        return self._all("SELECT kind, count(*), sum(length) FROM open_objects GROUP BY kind")
 
     def add_open(self, rows: Iterable[tuple[bytes, int, int, int, int]]) -> None:
         """Index objects of the open pack; the first place of an object stays."""

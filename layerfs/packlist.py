@@ -79,7 +79,9 @@ def list_packs(store: Store) -> list[PackSummary]:
     with store.db.snapshot():
         state = store.db.state()
         open_rows = store.db.open_rows()
-    rows.append(PackSummary(packs.pack_name(state.open_pack), "log", "open", len(open_rows), state.open_length))
+    rows.append(
+        PackSummary(packs.pack_name(state.open_pack), "log", "open", len(open_rows), state.open_length)
+    )
     return rows
 
 
@@ -145,17 +147,16 @@ def count_objects(store: Store) -> Counts:
     sizes = dict.fromkeys(Kind, 0)
     database = store.objects
     length = 0
+    found: list[tuple[int, int, int]] = []
     rows = store.db.packs()
     for row in rows:
         length += os.fstat(database.pack_descriptor(row.number)).st_size
-        for _, place in database.index(row.number).rows():
-            objects[Kind(place.kind)] += 1
-            sizes[Kind(place.kind)] += place.length
+        found += database.index(row.number).totals()
     with store.db.snapshot():
         state = store.db.state()
-        open_rows = store.db.open_rows()
-    for open_row in open_rows:
-        objects[Kind(open_row.kind)] += 1
-        sizes[Kind(open_row.kind)] += open_row.length
+        found += store.db.open_totals()
+    for kind, count, size in found:
+        objects[Kind(kind)] += count
+        sizes[Kind(kind)] += size
     kinds = tuple(KindCount(kind, objects[kind], sizes[kind]) for kind in Kind if kind is not Kind.MOVE)
     return Counts(kinds, len(rows) + 1, length + state.open_length)

@@ -32,7 +32,7 @@ from layerfs.objects.entry import EntryKind, decode_root
 from layerfs.objects.environment import join
 from layerfs.objects.extents import decode_extent_node
 from layerfs.objects.kinds import Kind
-from layerfs.objects.links import links_of
+from layerfs.objects.links import links_of, named_among
 from layerfs.objects.packindex import PREFIX_BYTES
 from layerfs.objects.trees import decode_node
 from layerfs.pointers import kept_ops, read_pointers, starts_of
@@ -42,7 +42,7 @@ from layerfs.store import Store
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-LEVEL = 9
+LEVEL = 17
 NODE_LEVEL = 12
 """Measured on 131 states of a public history (573 MB of contents, 42 MB of nodes): contents ordered by path take 24.3 MB
 in frames of 4 MiB at level 9, 23.1 in 8 MiB, 22.5 in 16 MiB; ordered by name 20.84 in 12 MiB at level 9 and 20.57 at
@@ -61,6 +61,9 @@ NAME_ORDER_BYTES = 4 << 30
 NEW_PACK_BYTES = 1 << 30
 SMALL_PACKS = 8
 THREADS = 2
+AFTER_ALL_NAMES = b"\xff" * 256
+"""A directory's nodes lie after those of what is below it, whose ids they then need not hold."""
+
 ORDER = (Kind.LAYER, Kind.COMMIT, Kind.ROOT, Kind.TREE, Kind.EXTENT, Kind.CHUNK)
 
 
@@ -280,15 +283,20 @@ class _Order:
         """Return id, length and whether there are other versions, of every object of a kind, in order."""
         rows = self._rows[kind]
         by_name = kind is Kind.CHUNK and sum(row[4] for row in rows) <= NAME_ORDER_BYTES
-        ordered = sorted(self._paths, key=_name_key if by_name else None)
+        ordered = sorted(self._paths, key=_name_key if by_name else _after_what_is_below)
         rank = dict(zip((self._paths[path] for path in ordered), range(len(ordered)), strict=True))
-        rows.sort(key=lambda row: (rank[row[0]], row[1], row[2]))
+        later = 1 if kind is Kind.CHUNK else -1
+        rows.sort(key=lambda row: (rank[row[0]], row[1], later * row[2]))
         return [(row[3], row[4], self._versions.get(row[0], 0) > 1) for row in rows]
 
 
 def _name_key(path: bytes) -> tuple[bytes, bytes, bytes]:
     name = path.rpartition(b"/")[2]
     return name.rpartition(b".")[2], name, path
+
+
+def _after_what_is_below(path: bytes) -> list[bytes]:
+    return [*path.split(b"/"), AFTER_ALL_NAMES] if path else [AFTER_ALL_NAMES]
 
 
 class _Writer:
@@ -319,11 +327,10 @@ class _Writer:
                         while len(self._flight) >= THREADS:
                             self._land()
                         ids = [(oid, len(payload)) for oid, payload in group]
-                        payloads = [payload for _, payload in group]
                         deeper = self._level if kind is Kind.CHUNK else max(self._level, NODE_LEVEL)
                         level = None if raw else deeper
-                        self._flight.append((pool.submit(_encode, kind, payloads, level), ids, kind))
-                        del group, payloads
+                        self._flight.append((pool.submit(_encode, kind, group, level), ids, kind))
+                        del group
                 while self._flight:
                     self._land()
             finally:
@@ -341,7 +348,7 @@ class _Writer:
         raw: list[tuple[ObjectId, bytes]] = []
         size = raw_size = 0
         for oid, payload, has_versions in self._read(rows):
-            room = frames.LENGTH_BYTES + len(payload)
+            room = frames.COLUMN_BYTES + len(payload)
             if kind is Kind.CHUNK and not has_versions and frames.is_incompressible(payload):
                 if raw and raw_size + room > RAW_BYTES:
                     yield raw, True
@@ -359,12 +366,12 @@ class _Writer:
         if group:
             yield group, False
 
-    def _read(
-        self, rows: Sequence[tuple[ObjectId, int, bool]]
-    ) -> Iterator[tuple[ObjectId, bytes, bool]]:
+    def _read(self, rows: Sequence[tuple[ObjectId, int, bool]]) -> Iterator[tuple[ObjectId, bytes, bool]]:
         """Yield payloads in the order of the rows; they are read in batches, each in the order of the packs."""
         for batch in _batches(rows):
-            found = {oid: payload for oid, _, payload in self._store.objects.read_many(row[0] for row in batch)}
+            found = {
+                oid: payload for oid, _, payload in self._store.objects.read_many(row[0] for row in batch)
+            }
             for oid, _, has_versions in batch:
                 yield oid, found.pop(oid), has_versions
 
@@ -394,6 +401,8 @@ def _batches(rows: Iterable[tuple[ObjectId, int, bool]]) -> Iterator[list[tuple[
         yield batch
 
 
-def _encode(kind: Kind, payloads: list[bytes], level: int | None) -> bytes:
-    size = sum(map(len, payloads)) + frames.LENGTH_BYTES * len(payloads)
-    return frames.encode_dense_frame(kind, payloads, None if level is None else frames.make_compressor(level, size))
+def _encode(kind: Kind, group: list[tuple[ObjectId, bytes]], level: int | None) -> bytes:
+    payloads = [payload for _, payload in group]
+    size = sum(map(len, payloads)) + frames.COLUMN_BYTES * (len(payloads) + 1)
+    compressor = None if level is None else frames.make_compressor(level, size)
+    return frames.encode_dense_frame(kind, payloads, compressor, named_among(kind, group))

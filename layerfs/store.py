@@ -37,7 +37,7 @@ from layerfs.metadb import DATABASE_FILE, MetaDb, PackRow, State
 from layerfs.objects import packs
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.kinds import Kind
-from layerfs.objects.moves import Kept, LayerAdd, Move, Op, PackAdd, RefSet
+from layerfs.objects.moves import Kept, LayerAdd, Move, Op, PackAdd, PackDrop, RefSet
 from layerfs.refs import Refs, check_ops, check_ref_names, salvage_moves
 from layerfs.storeformat import DURABLE, StoreFormat
 
@@ -398,7 +398,7 @@ class Store:
             sealed = self._log.append(self.db, state, groups, move)
         if batch is not None:
             batch.applied()
-        if sealed or (prepared is not None and prepared.bulk is not None):
+        if sealed or any(isinstance(op, PackAdd | PackDrop) for op in ops):
             self.objects.refresh()
         else:
             self.objects.appended()

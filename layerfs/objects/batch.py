@@ -35,10 +35,14 @@ if TYPE_CHECKING:
 
     from layerfs.lease import Lease
 
-LEVEL = 3
+LEVEL = 9
 BULK_LEVEL = 2
-"""What comes in bulk is compressed at less cost: five parts in six of the time, 5% larger until it is repacked."""
-DELTA_LEVEL = 6
+BULK_BEGINS_BYTES = 64 * 1024 * 1024
+"""What makes a store, and what comes in bulk later, is compressed at a quarter of the cost, 17% larger until repacked."""
+CONTENT_DELTA_LEVEL = 9
+NODE_DELTA_LEVEL = 6
+"""Measured on 131 states of a public history: contents take 4% less at level 9 than at 6, nodes nothing; level 12 would
+save 2% more for eight times the work."""
 DELTA_GROUP_OBJECTS = 1024
 GATHERED_BYTES = 2048
 LEAST_PREFIXED = 32
@@ -77,15 +81,16 @@ class Group:
             return
         deltas = []
         for oid, (kind, payload) in self.rows.items():
-            prefix, stream = _encode_like(database, oid, payload, self.likes.get(oid))
+            level = CONTENT_DELTA_LEVEL if kind == Kind.CHUNK else NODE_DELTA_LEVEL
+            prefix, stream = _encode_like(database, oid, payload, self.likes.get(oid), level)
             if prefix is not None:
                 self.prefixes.append(ObjectId(prefix))
             deltas.append(frames.DeltaRow(kind, oid, len(payload), prefix, stream))
-        self.frame = frames.encode_delta_frame(deltas)
+        self.frame = frames.encode_delta_frame(deltas, compressor)
 
 
 def _encode_like(
-    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId | None
+    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId | None, level: int
 ) -> tuple[bytes | None, bytes]:
     """Return an object's prefix and stream: with the object it is like, with one that this was made from, or alone."""
     found = None if like is None else database.prefix(like)
@@ -99,13 +104,13 @@ def _encode_like(
     if found is not None and database.contains(oid):
         found = None
     if like is not None and found is not None:
-        stream = frames.encode_stream(payload, found.payload, DELTA_LEVEL)
+        stream = frames.encode_stream(payload, found.payload, level)
         if len(stream) * 2 < len(payload):
             return like[: frames.PREFIX_BYTES], stream
-        alone = frames.encode_stream(payload, None, DELTA_LEVEL)
+        alone = frames.encode_stream(payload, None, level)
         if len(stream) < len(alone):
             return like[: frames.PREFIX_BYTES], stream
-    return None, frames.encode_stream(payload, None, DELTA_LEVEL) if alone is None else alone
+    return None, frames.encode_stream(payload, None, level) if alone is None else alone
 
 
 class Prepared(NamedTuple):
@@ -157,7 +162,8 @@ class Batch:
         self._bulk: BulkPack | None = None
         self._bulk_number: int | None = None
         self._pipeline: _Pipeline | None = None
-        self._compressor: ZstdCompressor | None = None
+        self._compressors = _Compressors()
+        self._is_first = not database.pack_numbers()
         self._read_back: OrderedDict[int, Frame] = OrderedDict()
         self._put_objects = self._put_bytes = self._new_bytes = self._stored_bytes = 0
         self._closed = False
@@ -338,16 +344,20 @@ class Batch:
             self._nodes = successor
         small = self._pipeline is None and self._new_bytes < CHUNK_GROUP_BYTES
         if small or self._bulk_number is not None:
-            if self._compressor is None:
-                self._compressor = make_compressor(LEVEL if self._level is None else self._level)
-            group.encode(self._compressor, self._database)
+            group.encode(self._compressors(self._level_now()), self._database)
             self._emit(group)
         else:
             if self._pipeline is None:
-                level = BULK_LEVEL if self._level is None else self._level
-                self._pipeline = _Pipeline(self._emit, self._database, level, self._thread_limit)
-            self._pipeline.submit(group)
+                self._pipeline = _Pipeline(self._emit, self._database, self._thread_limit)
+            self._pipeline.submit(group, self._level_now())
         return successor
+
+    def _level_now(self) -> int:
+        if self._level is not None:
+            return self._level
+        if self._is_first and self._new_bytes >= CHUNK_GROUP_BYTES:
+            return BULK_LEVEL
+        return LEVEL if self._new_bytes < BULK_BEGINS_BYTES else BULK_LEVEL
 
     def _emit(self, group: Group) -> None:
         """Take a finished group, in order (called by one thread at a time)."""
@@ -388,18 +398,29 @@ def make_compressor(level: int) -> ZstdCompressor:
     return zstandard.ZstdCompressor(level=level)
 
 
+class _Compressors:
+    """The compressors of one thread, one for each level."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, ZstdCompressor] = {}
+
+    def __call__(self, level: int) -> ZstdCompressor:
+        """Return the compressor of a level."""
+        found = self._made.get(level)
+        if found is None:
+            found = self._made[level] = make_compressor(level)
+        return found
+
+
 class _Pipeline:
     """Threads that encode groups, a bounded number at a time, and hand them on in the order they came."""
 
-    def __init__(
-        self, emit: Callable[[Group], None], database: ObjectDatabase, level: int, threads: int
-    ) -> None:
+    def __init__(self, emit: Callable[[Group], None], database: ObjectDatabase, threads: int) -> None:
         self._emit = emit
         self._database = database
-        self._level = level
         self._limit = threads * 3
         self._change = Condition()
-        self._todo: deque[Group] = deque()
+        self._todo: deque[tuple[Group, int]] = deque()
         self._order: deque[Group] = deque()
         self._emitting = False
         self._stopping = False
@@ -410,13 +431,13 @@ class _Pipeline:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, group: Group) -> None:
+    def submit(self, group: Group, level: int) -> None:
         """Queue a group; waits while too many are in flight; raises what a thread met."""
         with self._change:
             while len(self._order) >= self._limit and self._failure is None:
                 self._change.wait()
             self._check()
-            self._todo.append(group)
+            self._todo.append((group, level))
             self._order.append(group)
             self._change.notify_all()
 
@@ -441,16 +462,16 @@ class _Pipeline:
             raise self._failure
 
     def _work(self) -> None:
-        compressor = make_compressor(self._level)
+        compressors = _Compressors()
         while True:
             with self._change:
                 while not self._todo and not self._stopping:
                     self._change.wait()
                 if self._stopping:
                     return
-                group = self._todo.popleft()
+                group, level = self._todo.popleft()
             try:
-                group.encode(compressor, self._database)
+                group.encode(compressors(level), self._database)
                 self._hand_on()
             except BaseException as error:
                 with self._change:

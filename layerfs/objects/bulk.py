@@ -51,7 +51,7 @@ class BulkPack:
 
     def append_dense(self, frame: bytes, kind: int, objects: list[tuple[ObjectId, int]]) -> None:
         """Write a dense frame of these objects (id, length)."""
-        start = frames.LENGTH_BYTES * len(objects)
+        start = 0
         for oid, length in objects:
             self._index.add(oid[:PREFIX_BYTES], (self._length, start, length, kind))
             start += length

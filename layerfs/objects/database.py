@@ -27,6 +27,7 @@ from layerfs.ids import ObjectId, short
 from layerfs.metadb import MetaDb
 from layerfs.objects import frames, packs
 from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.packfinder import PackFinder, allow_descriptors
 from layerfs.objects.packindex import PREFIX_BYTES, PackIndex, Place, map_index, scan_index
 from layerfs.objects.source import ReadGroup
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 64 * 1024 * 1024
 DECODED_KEPT = 20_000
 DELTA_CACHE_BYTES = 16 * 1024 * 1024
-MAX_CHAIN = 16
+MAX_CHAIN = 48
 MAX_CHAIN_BYTES = frames.MAX_RAW
 READ_CHAIN = 8 * MAX_CHAIN
 PREFETCH_THRESHOLD = 4
@@ -55,6 +56,12 @@ class DecodedFrame:
         self.payload = payload
         self.rows = {row.oid: row for row in rows}
         self.verified: set[bytes] = set()
+
+    def at(self, place: Place) -> bytes:
+        """Return the bytes at a place that an index gives."""
+        if place.start + place.length > len(self.payload):
+            raise StoreDamaged("pack index points outside its frame")
+        return self.payload[place.start : place.start + place.length]
 
     def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id (once for as long as the frame is cached)."""
@@ -90,33 +97,44 @@ class _PackFile:
 class DenseFrame:
     """A dense frame's payload. An object is taken from the place its index gives, and hashed; listing it hashes all."""
 
-    __slots__ = ("_rows", "head", "payload")
+    __slots__ = ("_begin", "_head", "_kind", "_raw", "_rows", "payload")
 
     def __init__(self, payload: bytes, head: frames.FrameHead) -> None:
-        self.payload = payload
-        self.head = head
+        self._raw = payload
+        self._head = head
+        self._kind = head.flags
+        self.payload, self._begin, _ = frames.read_dense(payload, head)
         self._rows: dict[ObjectId, frames.FrameObject] | None = None
 
     @property
     def rows(self) -> dict[ObjectId, frames.FrameObject]:
         """The objects by id."""
         if self._rows is None:
-            self._rows = {row.oid: row for row in frames.list_dense(self.payload, self.head)}
+            self._rows = {row.oid: row for row in frames.list_dense(self._raw, self._head)}
         return self._rows
+
+    def at(self, place: Place) -> bytes:
+        """Return the bytes at a place that an index gives."""
+        start = self._begin + place.start
+        if start + place.length > len(self.payload):
+            raise StoreDamaged("pack index points outside its frame")
+        return self.payload[start : start + place.length]
 
     def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id."""
-        row = self.rows.get(oid) if place is None else place
-        if row is None or row.start + row.length > len(self.payload):
-            raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
-        payload = self.payload[row.start : row.start + row.length]
-        if object_id(self.head.flags, payload) != oid:
+        if place is None:
+            row = self.rows.get(oid)
+            if row is None:
+                raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
+            place = Place(0, row.start, row.length, row.kind)
+        payload = self.at(place)
+        if object_id(self._kind, payload) != oid:
             raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
-        return Kind(self.head.flags), payload
+        return Kind(self._kind), payload
 
 
 class DeltaFrame:
-    """A delta frame as it is stored; its objects are decoded one by one by ``resolve`` when they are asked for."""
+    """A delta frame's payload; its objects are decoded one by one by ``resolve`` when they are asked for."""
 
     __slots__ = ("_by_start", "data", "resolve", "rows")
 
@@ -188,6 +206,7 @@ class ObjectDatabase:
         self._descriptors: dict[int, _PackFile] = {}
         self._indexes: dict[int, PackIndex] = {}
         self._sealed: list[int] = []
+        self._finder = PackFinder((), self._index)
         self._seen = -1
         self._cache: OrderedDict[tuple[int, int], Frame] = OrderedDict()
         self._cache_bytes = cache_bytes
@@ -224,6 +243,9 @@ class ObjectDatabase:
         self._seen = self._db.change_counter()
         open_pack = self._db.state().open_pack
         self._sealed = [row.number for row in reversed(self._db.packs())]
+        if self._finder.numbers != self._sealed:
+            self._finder = PackFinder(self._sealed, self._index)
+            allow_descriptors(len(self._sealed))
         known = {*self._sealed, open_pack}
         self.appended()
         with self._lock:
@@ -293,7 +315,7 @@ class ObjectDatabase:
                     raise
 
     def _known(self, prefix: bytes, condemned: frozenset[int]) -> bool:
-        for number in self._sealed:
+        for number in self._finder.candidates(prefix):
             if number not in condemned and self._index(number).find(prefix) is not None:
                 return True
         if self._open_prefixes is None:
@@ -428,7 +450,7 @@ class ObjectDatabase:
 
     def _lookup(self, oid: ObjectId) -> Located | None:
         prefix = oid[:PREFIX_BYTES]
-        for number in self._sealed:
+        for number in self._finder.candidates(prefix):
             place = self._index(number).find(prefix)
             if place is not None:
                 return Located(number, place)
@@ -506,9 +528,7 @@ class ObjectDatabase:
             ) from error
 
     def decode(self, frame: bytes, head: frames.FrameHead) -> Frame:
-        """Decode a checked frame; of a delta frame only the list of what it holds."""
-        if head.type == frames.DELTA:
-            return DeltaFrame(frame, frames.read_deltas(frame, head), self._resolve_payload)
+        """Decode a checked frame; of a delta frame the list of what it holds and the streams."""
         try:
             decompressor = self._decompressors.pop()
         except IndexError:
@@ -517,11 +537,13 @@ class ObjectDatabase:
             decompressor = zstandard.ZstdDecompressor()
         try:
             payload = frames.read_payload(frame, head, decompressor)
-            if head.type == frames.DENSE:
-                return DenseFrame(payload, head)
-            return DecodedFrame(payload, frames.read_objects(frame, head))
         finally:
             self._decompressors.append(decompressor)
+        if head.type == frames.DELTA:
+            return DeltaFrame(payload, frames.read_deltas(payload, head), self._resolve_payload)
+        if head.type == frames.DENSE:
+            return DenseFrame(payload, head)
+        return DecodedFrame(payload, frames.read_objects(frame, head))
 
     def prefix(self, oid: ObjectId) -> Decoded | None:
         """Return an object for use as a prefix, and what it takes to decode it; None when it cannot be had.
@@ -568,7 +590,7 @@ class ObjectDatabase:
 
     def _copies(self, prefix: bytes) -> list[Located]:
         """Return every place in which an object lies."""
-        found = [(number, self._index(number).find(prefix)) for number in self._sealed]
+        found = [(number, self._index(number).find(prefix)) for number in self._finder.candidates(prefix)]
         copies = [Located(number, place) for number, place in found if place is not None]
         there = self._db.find_open(prefix)
         if there is not None:
@@ -581,9 +603,7 @@ class ObjectDatabase:
         frame = self._frame(located.pack, place.frame)
         if isinstance(frame, DeltaFrame):
             return self._resolve(frame, frame.at(place))
-        if place.start + place.length > len(frame.payload):
-            raise StoreDamaged(f"pack index points outside its frame ({_where(located)})")
-        return Decoded(frame.payload[place.start : place.start + place.length], 0, len(frame.payload))
+        return Decoded(frame.at(place), 0, len(frame.payload))
 
     def _resolve_payload(self, frame: DeltaFrame, row: frames.DeltaObject) -> bytes:
         return self._resolve(frame, row).payload

@@ -1,38 +1,43 @@
 """Frames: the unit of a pack, a self-describing, checksummed run of stored objects.
 
-Owns the byte layout below and nothing else; it is pure (bytes in, values out). A frame says what it holds before its
-payload, so a pack can be listed and verified without decoding, and every declared length is bounded before anything is
-allocated for it. Bytes that are not a frame raise StoreDamaged, whatever they are.
+Owns the byte layout below and nothing else; it is pure (bytes in, values out). A frame is bounded before anything is
+allocated for it: by its header, and what its payload says of itself by the payload. Bytes that are not a frame raise
+StoreDamaged, whatever they are.
 
 ====================  =====  ==========================================================
 magic                 4      ``LFr1``
 type                  u8     1 solid, 2 delta, 3 dense
-codec                 u8     0 stored as is, 1 one zstd stream with its content size, 2 a bare zstd stream per object
+codec                 u8     0 stored as is, 1 one zstd stream with its content size
 flags                 u16    dense: the kind of all its objects; else 0
 raw length            u32    length of the decoded payload, at most 16 MiB
 stored length         u32    length of the payload in the file, at most the raw length + 64 KiB
 count                 u32    objects in the frame, 1 … 65,536
-objects               37·n   solid: kind u8, length u32, id 32; the payload holds them in this order
-objects               57·n   delta: kind u8, length u32, stored u32, prefix 16, id 32; likewise
-objects               0      dense: none here
+rows                  37·n   solid only: kind u8, length u32, id 32
 payload               …      stored length bytes
 checksum              u64    XXH3-64 of everything before
 ====================  =====  ==========================================================
 
-A *solid* frame is decoded by itself and as a whole. In a *delta* frame every object has a stream of its own (codec 2:
-zstd without magic, content size or checksum), for which another object, usually the version before, serves as a raw
-dictionary: the first 16 bytes of its id are the ``prefix``, zeros if there is none. Objects of a delta frame are decoded
-one at a time; following prefixes from frame to frame, and bounding that, is the task of ``database``.
+The payload of a *solid* frame, decoded, is its objects in the order of the rows.
 
-A *dense* frame, which ``repack`` writes, is a solid one that leaves out all that can be had from its payload: decoded,
-it begins with the lengths of its objects (n low bytes, n second bytes, n third, n highest) before the objects themselves;
-ids are found by hashing. Listing it therefore decodes it.
+In a *delta* frame every object is a zstd stream of its own (without magic, content size or checksum), for which another
+object, usually the version before, serves as a raw dictionary, its *prefix*. The payload is columns: the kinds, n bytes;
+the lengths; the lengths of the streams; the first 16 bytes of the ids of the prefixes, zeros where there is none; the
+ids; and then the streams. That the streams are compressed once more together makes ids that new nodes name cost little.
+Objects are decoded one at a time; following prefixes from frame to frame, and bounding that, is the task of ``database``.
 
-All integers are little-endian. Where frames lie in a file is in ``packs``; which object lies in which, in ``packindex``.
+A *dense* frame, which ``repack`` writes, leaves out all that can be had from its payload. That is: the number m of its
+references, u32; the lengths of the objects; for each reference, the bytes between the one before and it; and how many
+objects lie between the one that is named and the one that names it; then the objects, without the 32 bytes of each
+reference. A *reference* is a place in an object where the id of an earlier object of the frame stands. Ids are found by
+hashing; listing a dense frame therefore decodes it.
+
+A column of numbers is n low bytes, then n second, n third and n highest ones. All integers are little-endian. Where
+frames lie in a file is in ``packs``; which object lies in which, in ``packindex``.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,7 +45,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from layerfs.errors import StoreDamaged
-from layerfs.ids import ObjectId
+from layerfs.ids import ID_BYTES, ObjectId
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind, object_id
 
 if TYPE_CHECKING:
@@ -52,26 +57,25 @@ DELTA = 2
 DENSE = 3
 RAW = 0
 ZSTD = 1
-STREAMS = 2
 MAX_RAW = MAX_OBJECT_BYTES
 MAX_STORED = MAX_RAW + 64 * 1024
 MAX_COUNT = 65_536
 HEADER = Struct("<4sBBHIII")
 ROW = Struct("<BI32s")
-DELTA_ROW = Struct("<BII16s32s")
+REFERENCES = Struct("<I")
 PREFIX_BYTES = 16
 NO_PREFIX = bytes(PREFIX_BYTES)
 CHECKSUM = Struct("<Q")
 GAP = 0
 """Kind of bytes in a solid frame's payload that belong to no object any more; the row's id is zeros."""
 NO_ID = bytes(32)
-_ROW_BYTES = {SOLID: ROW.size, DELTA: DELTA_ROW.size, DENSE: 0}
-LENGTH_BYTES = 4
-SMALLEST = HEADER.size + LENGTH_BYTES + CHECKSUM.size
+COLUMN_BYTES = 4
+DELTA_ROW_BYTES = 1 + 2 * COLUMN_BYTES + PREFIX_BYTES + ID_BYTES
+SMALLEST = HEADER.size + COLUMN_BYTES + CHECKSUM.size
 NOT_WORTH_NUMERATOR, NOT_WORTH_DENOMINATOR = 31, 32
 """A group that does not shrink below 31/32 of its size is stored as is: reading it is then free."""
 
-
+LEAST_SQUEEZED = 64
 SAMPLE_PLACES = 3
 SAMPLE_BYTES = 1536
 
@@ -86,7 +90,7 @@ class FrameObject(NamedTuple):
 
 
 class DeltaObject(NamedTuple):
-    """One object of a delta frame: as above, its prefix (None: it has none), and where its stream lies in the frame."""
+    """One object of a delta frame: as above, its prefix (None: it has none), and where its stream lies in the payload."""
 
     kind: int
     oid: ObjectId
@@ -105,6 +109,14 @@ class DeltaRow(NamedTuple):
     length: int
     prefix: bytes | None
     stream: bytes
+
+
+class Named(NamedTuple):
+    """A place where an object of a dense frame names an earlier one; objects are numbered in their order."""
+
+    number: int
+    at: int
+    target: int
 
 
 class FrameHead(NamedTuple):
@@ -131,13 +143,13 @@ def read_head(data: bytes | memoryview, at: int = 0) -> FrameHead:
         raise StoreDamaged(f"frame type {frame_type} is not known to this version")
     if frame_type == DENSE and not Kind.CHUNK <= flags < Kind.MOVE:
         raise StoreDamaged(f"dense frame holds objects of unknown kind {flags}")
-    if (codec != STREAMS if frame_type == DELTA else codec not in (RAW, ZSTD)) or (flags and frame_type != DENSE):
+    if codec not in (RAW, ZSTD) or (flags and frame_type != DENSE):
         raise StoreDamaged("frame has an unknown codec or flag")
     if not 1 <= count <= MAX_COUNT or raw_length > MAX_RAW or stored_length > MAX_STORED:
         raise StoreDamaged("frame declares an impossible length")
     if codec == RAW and raw_length != stored_length:
         raise StoreDamaged("frame stored as is declares two lengths")
-    payload_start = HEADER.size + count * _ROW_BYTES[frame_type]
+    payload_start = HEADER.size + (count * ROW.size if frame_type == SOLID else 0)
     total = payload_start + stored_length + CHECKSUM.size
     return FrameHead(frame_type, codec, flags, raw_length, stored_length, count, payload_start, total)
 
@@ -156,7 +168,7 @@ def check_frame(frame: bytes | memoryview) -> FrameHead:
 def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject]:
     """Return the objects a checked frame lists; their lengths must add up to the payload."""
     if head.type == DELTA:
-        return [FrameObject(*row[:4]) for row in read_deltas(frame, head)]
+        return [FrameObject(*row[:4]) for row in read_deltas(decode_payload(frame, head), head)]
     if head.type == DENSE:
         return list_dense(decode_payload(frame, head), head)
     objects: list[FrameObject] = []
@@ -175,69 +187,171 @@ def read_objects(frame: bytes | memoryview, head: FrameHead) -> list[FrameObject
     return objects
 
 
+class DensePayload(NamedTuple):
+    """A dense frame's decoded payload with its references filled in: the objects lie in ``data`` from ``start`` on."""
+
+    data: bytes
+    start: int
+    lengths: Sequence[int]
+
+
+def read_dense(payload: bytes, head: FrameHead) -> DensePayload:
+    """Return the objects in the decoded payload of a dense frame; a reference is filled with the id it stands for."""
+    count = head.objects
+    at = REFERENCES.size
+    if len(payload) < at:
+        raise StoreDamaged("dense frame is too short for its lengths")
+    (references,) = REFERENCES.unpack_from(payload)
+    start = at + COLUMN_BYTES * (count + 2 * references)
+    total = len(payload) - start + ID_BYTES * references
+    if start > len(payload) or total > MAX_RAW:
+        raise StoreDamaged("dense frame is too short for its lengths")
+    lengths = _from_planes(payload, at, count)
+    if sum(lengths) != total:
+        raise StoreDamaged("dense frame's objects do not add up to its payload")
+    if not references:
+        return DensePayload(payload, start, lengths)
+    at += COLUMN_BYTES * count
+    gaps = _from_planes(payload, at, references)
+    backs = _from_planes(payload, at + COLUMN_BYTES * references, references)
+    return DensePayload(_fill(head.flags, payload, start, lengths, gaps, backs), 0, lengths)
+
+
+def _fill(
+    kind: int, payload: bytes, at: int, lengths: Sequence[int], gaps: Sequence[int], backs: Sequence[int]
+) -> bytes:
+    """Put the ids of earlier objects where later ones name them."""
+    objects: list[bytes] = []
+    ids: dict[int, bytes] = {}
+    parts: list[bytes] = []
+    left = lengths[0]
+    for gap, back in zip(gaps, backs, strict=True):
+        while gap >= left:
+            if len(objects) + 1 == len(lengths):
+                raise StoreDamaged("dense frame refers to an object from outside of one")
+            objects.append(b"".join((*parts, payload[at : at + left])))
+            at += left
+            gap -= left
+            left = lengths[len(objects)]
+            parts = []
+        target = len(objects) - 1 - back
+        left -= gap + ID_BYTES
+        if left < 0 or target < 0:
+            raise StoreDamaged("dense frame refers to an object from outside of one")
+        oid = ids.get(target)
+        if oid is None:
+            oid = ids[target] = object_id(kind, objects[target])
+        parts += (payload[at : at + gap], oid)
+        at += gap
+    return b"".join((*objects, *parts, payload[at:]))
+
+
+def _to_planes(numbers: Sequence[int]) -> list[bytes]:
+    plain = struct.pack(f"<{len(numbers)}I", *numbers)
+    return [plain[plane::COLUMN_BYTES] for plane in range(COLUMN_BYTES)]
+
+
+def _from_planes(data: bytes, at: int, count: int) -> Sequence[int]:
+    """Return ``count`` numbers of four bytes each, stored as their lowest bytes, then the second ones, and so on."""
+    plain = bytearray(COLUMN_BYTES * count)
+    for plane in range(COLUMN_BYTES):
+        plain[plane::COLUMN_BYTES] = data[at + plane * count : at + (plane + 1) * count]
+    return struct.unpack(f"<{count}I", plain)
+
+
 def list_dense(payload: bytes, head: FrameHead) -> list[FrameObject]:
     """Return the objects in the decoded payload of a dense frame; their ids are found by hashing."""
-    count = head.objects
-    start = LENGTH_BYTES * count
-    if start > len(payload):
-        raise StoreDamaged("dense frame is too short for its lengths")
-    planes = [payload[plane * count : (plane + 1) * count] for plane in range(LENGTH_BYTES)]
-    view = memoryview(payload)
+    data, at, lengths = read_dense(payload, head)
+    view = memoryview(data)
     objects: list[FrameObject] = []
-    for low, second, third, high in zip(*planes, strict=True):
-        length = low | second << 8 | third << 16 | high << 24
-        if start + length > len(payload):
-            raise StoreDamaged("dense frame's objects do not add up to its payload")
-        oid = object_id(head.flags, view[start : start + length])
+    start = 0
+    for length in lengths:
+        oid = object_id(head.flags, view[at + start : at + start + length])
         objects.append(FrameObject(head.flags, oid, start, length))
         start += length
-    if start != len(payload):
-        raise StoreDamaged("dense frame's objects do not add up to its payload")
     return objects
 
 
-def encode_dense_frame(kind: int, payloads: Sequence[bytes], compressor: ZstdCompressor | None) -> bytes:
-    """Return the dense frame of these objects of one kind; compressed when that is worth it."""
+def encode_dense_frame(
+    kind: int, payloads: Sequence[bytes], compressor: ZstdCompressor | None, named: Sequence[Named] = ()
+) -> bytes:
+    """Return the dense frame of these objects of one kind; compressed when that is worth it.
+
+    ``named`` says where objects name earlier ones, in ascending order, none twice.
+    """
+    parts: list[bytes] = []
+    gaps: list[int] = []
+    todo = iter(named)
+    following = next(todo, None)
+    gap = 0
+    for number, payload in enumerate(payloads):
+        at = 0
+        while following is not None and following.number == number:
+            parts.append(payload[at : following.at])
+            gaps.append(gap + following.at - at)
+            gap = 0
+            at = following.at + ID_BYTES
+            following = next(todo, None)
+        parts.append(payload[at:])
+        gap += len(payload) - at
+    if following is not None:
+        raise ValueError("objects are named out of order")
+    backs = [each.number - each.target - 1 for each in named]
     count = len(payloads)
-    lengths = b"".join(len(payload).to_bytes(LENGTH_BYTES, "little") for payload in payloads)
-    planes = [lengths[plane::LENGTH_BYTES] for plane in range(LENGTH_BYTES)]
-    payload = b"".join((*planes, *payloads))
+    columns = (*_to_planes([len(payload) for payload in payloads]), *_to_planes(gaps), *_to_planes(backs))
+    payload = b"".join((REFERENCES.pack(len(named)), *columns, *parts))
     raw_length = len(payload)
     if not 1 <= count <= MAX_COUNT or raw_length > MAX_RAW:
         raise ValueError("frame exceeds its limits")
-    codec = RAW
-    if compressor is not None:
+    codec, payload = _squeeze(payload, compressor)
+    return _assemble(HEADER.pack(MAGIC, DENSE, codec, kind, raw_length, len(payload), count), payload)
+
+
+def _squeeze(payload: bytes, compressor: ZstdCompressor | None) -> tuple[int, bytes]:
+    if compressor is not None and len(payload) > LEAST_SQUEEZED:
         squeezed = compressor.compress(payload)
-        if len(squeezed) * NOT_WORTH_DENOMINATOR < raw_length * NOT_WORTH_NUMERATOR:
-            codec, payload = ZSTD, squeezed
-    head = HEADER.pack(MAGIC, DENSE, codec, kind, raw_length, len(payload), count)
+        if len(squeezed) * NOT_WORTH_DENOMINATOR < len(payload) * NOT_WORTH_NUMERATOR:
+            return ZSTD, squeezed
+    return RAW, payload
+
+
+def _assemble(head: bytes, payload: bytes) -> bytes:
     hasher = xxh3_64(head)
     hasher.update(payload)
     return b"".join((head, payload, CHECKSUM.pack(hasher.intdigest())))
 
 
-def read_deltas(frame: bytes | memoryview, head: FrameHead) -> list[DeltaObject]:
-    """Return the objects a checked delta frame lists; both their lengths must add up."""
+def read_deltas(payload: bytes, head: FrameHead) -> list[DeltaObject]:
+    """Return the objects that the decoded payload of a delta frame lists; both their lengths must add up."""
+    count = head.objects
+    stored = DELTA_ROW_BYTES * count
+    if stored > len(payload):
+        raise StoreDamaged("delta frame is too short for its objects")
+    lengths = _from_planes(payload, count, count)
+    stored_lengths = _from_planes(payload, (1 + COLUMN_BYTES) * count, count)
+    prefixes = (1 + 2 * COLUMN_BYTES) * count
+    ids = prefixes + PREFIX_BYTES * count
+    if sum(lengths) > MAX_RAW or stored + sum(stored_lengths) != len(payload):
+        raise StoreDamaged("delta frame's objects do not add up to its payload")
     objects: list[DeltaObject] = []
-    start = stored = 0
-    rows = memoryview(frame)[HEADER.size : head.payload_start]
-    for kind, length, stored_length, prefix, oid in DELTA_ROW.iter_unpack(rows):
+    start = 0
+    for number, kind in enumerate(payload[:count]):
         if not Kind.CHUNK <= kind < Kind.MOVE:
             raise StoreDamaged(f"delta frame holds an object of unknown kind {kind}")
+        prefix = payload[prefixes + PREFIX_BYTES * number : prefixes + PREFIX_BYTES * (number + 1)]
+        oid = ObjectId(payload[ids + ID_BYTES * number : ids + ID_BYTES * (number + 1)])
         named = None if prefix == NO_PREFIX else prefix
-        objects.append(DeltaObject(kind, oid, start, length, named, head.payload_start + stored, stored_length))
-        start += length
-        stored += stored_length
-    if start != head.raw_length or stored != head.stored_length:
-        raise StoreDamaged("delta frame's objects do not add up to its payload")
+        objects.append(DeltaObject(kind, oid, start, lengths[number], named, stored, stored_lengths[number]))
+        start += lengths[number]
+        stored += stored_lengths[number]
     return objects
 
 
-def read_stream(frame: bytes | memoryview, row: DeltaObject, prefix: bytes | None) -> bytes:
-    """Decode one object of a delta frame, given the payload of its prefix."""
+def read_stream(data: bytes, row: DeltaObject, prefix: bytes | None) -> bytes:
+    """Decode one object of a delta frame, given the frame's decoded payload and the payload of the object's prefix."""
     import zstandard
 
-    stream = memoryview(frame)[row.stored_start : row.stored_start + row.stored_length]
+    stream = memoryview(data)[row.stored_start : row.stored_start + row.stored_length]
     if not row.length:
         return b""
     dictionary = None if not prefix else zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT)
@@ -273,25 +387,28 @@ def encode_stream(payload: bytes, prefix: bytes | None, level: int) -> bytes:
     return zstandard.ZstdCompressor(dict_data=dictionary, compression_params=parameters).compress(payload)
 
 
-def encode_delta_frame(rows: Sequence[DeltaRow]) -> bytes:
-    """Return the delta frame of objects whose streams are made."""
-    raw_length = sum(row.length for row in rows)
-    payload = b"".join([row.stream for row in rows])
-    if not 1 <= len(rows) <= MAX_COUNT or raw_length > MAX_RAW or len(payload) > MAX_STORED:
+def encode_delta_frame(rows: Sequence[DeltaRow], compressor: ZstdCompressor | None = None) -> bytes:
+    """Return the delta frame of objects whose streams are made; compressed once more when that is worth it."""
+    payload = b"".join(
+        (
+            bytes([row.kind for row in rows]),
+            *_to_planes([row.length for row in rows]),
+            *_to_planes([len(row.stream) for row in rows]),
+            *[row.prefix or NO_PREFIX for row in rows],
+            *[row.oid for row in rows],
+            *[row.stream for row in rows],
+        )
+    )
+    raw_length = len(payload)
+    if not 1 <= len(rows) <= MAX_COUNT or raw_length > MAX_RAW or sum(row.length for row in rows) > MAX_RAW:
         raise ValueError("frame exceeds its limits")
-    pack_row = DELTA_ROW.pack
-    listed = [pack_row(row.kind, row.length, len(row.stream), row.prefix or NO_PREFIX, row.oid) for row in rows]
-    head = HEADER.pack(MAGIC, DELTA, STREAMS, 0, raw_length, len(payload), len(rows)) + b"".join(listed)
-    hasher = xxh3_64(head)
-    hasher.update(payload)
-    return b"".join((head, payload, CHECKSUM.pack(hasher.intdigest())))
+    codec, payload = _squeeze(payload, compressor)
+    return _assemble(HEADER.pack(MAGIC, DELTA, codec, 0, raw_length, len(payload), len(rows)), payload)
 
 
 def read_payload(frame: bytes | memoryview, head: FrameHead, decompressor: ZstdDecompressor) -> bytes:
-    """Return the decoded payload of a checked solid or dense frame; never allocates beyond its declared length."""
+    """Return the decoded payload of a checked frame; never allocates beyond its declared length."""
     stored = memoryview(frame)[head.payload_start : head.payload_start + head.stored_length]
-    if head.type == DELTA:
-        raise StoreDamaged("a delta frame is not decoded as a whole")
     if head.codec == RAW:
         return bytes(stored)
     import zstandard
@@ -308,8 +425,8 @@ def read_payload(frame: bytes | memoryview, head: FrameHead, decompressor: ZstdD
 
 
 def decode_payload(frame: bytes | memoryview, head: FrameHead) -> bytes:
-    """Return the decoded payload of a checked solid or dense frame, without a decompressor at hand."""
-    if head.type != DELTA and head.codec == RAW:
+    """Return the decoded payload of a checked frame, without a decompressor at hand."""
+    if head.codec == RAW:
         return bytes(memoryview(frame)[head.payload_start : head.payload_start + head.stored_length])
     import zstandard
 
@@ -337,22 +454,14 @@ def is_incompressible(payload: bytes) -> bool:
     return len(squeezed) * NOT_WORTH_DENOMINATOR >= len(sample) * NOT_WORTH_NUMERATOR
 
 
-def encode_frame(
-    objects: Sequence[tuple[int, ObjectId, bytes]], compressor: ZstdCompressor | None
-) -> bytes:
+def encode_frame(objects: Sequence[tuple[int, ObjectId, bytes]], compressor: ZstdCompressor | None) -> bytes:
     """Return the solid frame of ``objects`` (kind, id, payload); compressed when that is worth it."""
     payload = objects[0][2] if len(objects) == 1 else b"".join([payload for _, _, payload in objects])
     if not 1 <= len(objects) <= MAX_COUNT or len(payload) > MAX_RAW:
         raise ValueError("frame exceeds its limits")
     raw_length = len(payload)
-    codec = RAW
-    if compressor is not None and raw_length > 64:
-        squeezed = compressor.compress(payload)
-        if len(squeezed) * NOT_WORTH_DENOMINATOR < raw_length * NOT_WORTH_NUMERATOR:
-            codec, payload = ZSTD, squeezed
+    codec, payload = _squeeze(payload, compressor)
     pack_row = ROW.pack
     rows = [pack_row(kind, len(data), oid) for kind, oid, data in objects]
     head = HEADER.pack(MAGIC, SOLID, codec, 0, raw_length, len(payload), len(objects)) + b"".join(rows)
-    hasher = xxh3_64(head)
-    hasher.update(payload)
-    return b"".join((head, payload, CHECKSUM.pack(hasher.intdigest())))
+    return _assemble(head, payload)

@@ -8,12 +8,14 @@ canonical is checked where it is read for use, and by ``fsck``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from layerfs.errors import MalformedObject
 from layerfs.ids import ID_BYTES, ObjectId
 from layerfs.objects.commits import Commit, decode_commit
 from layerfs.objects.entry import HEADER, EntryKind
 from layerfs.objects.extents import decode_extent_node
+from layerfs.objects.frames import Named
 from layerfs.objects.kinds import Kind
 from layerfs.objects.layers import Layer, decode_layer
 
@@ -46,6 +48,29 @@ def links_of(kind: int, payload: bytes) -> list[ObjectId]:
     if kind == Kind.LAYER:
         return layer_links(decode_layer(payload))
     return []
+
+
+def named_among(kind: int, objects: Sequence[tuple[ObjectId, bytes]]) -> list[Named]:
+    """Return where these objects (id, payload) of one kind name earlier ones of them, for a dense frame."""
+    found: list[Named] = []
+    if kind == Kind.CHUNK:
+        return found
+    numbers: dict[ObjectId, int] = {}
+    for number, (oid, payload) in enumerate(objects):
+        at = 0
+        try:
+            links = links_of(kind, payload)
+        except MalformedObject:
+            links = []
+        for link in links:
+            target = numbers.get(link)
+            # What a link is read from need not be its bytes: an id in the provenance of a commit is text.
+            place = -1 if target is None else payload.find(link, at)
+            if target is not None and place >= 0:
+                found.append(Named(number, place, target))
+                at = place + ID_BYTES
+        numbers[oid] = number
+    return found
 
 
 def commit_links(commit: Commit) -> list[ObjectId]:

@@ -22,6 +22,7 @@ from layerfs.objects import frames, packs
 from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.frames import DeltaRow, FrameObject
 from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.links import named_among
 
 LEVEL = 6
 DEEP_LEVEL = 12
@@ -67,7 +68,8 @@ def copy_pack(
             emit(frame)
     if at != end:
         raise StoreDamaged(
-            f"pack {packs.pack_name(number)} is damaged at offset {at}", "'layerfs fsck' names what is affected"
+            f"pack {packs.pack_name(number)} is damaged at offset {at}",
+            "'layerfs fsck' names what is affected",
         )
 
 
@@ -127,41 +129,47 @@ def _compress_dense(database: ObjectDatabase, scanned: packs.ScannedFrame, rows:
     import zstandard
 
     decoded = database.decode(scanned.frame, scanned.head)
-    payloads = [decoded.object(row.oid, f"frame at {scanned.offset}")[1] for row in rows]
+    objects = [(row.oid, decoded.object(row.oid, f"frame at {scanned.offset}")[1]) for row in rows]
     compressor = None if scanned.head.codec == frames.RAW else zstandard.ZstdCompressor(level=DEEP_LEVEL)
-    return frames.encode_dense_frame(rows[0].kind, payloads, compressor)
+    kind = rows[0].kind
+    return frames.encode_dense_frame(
+        kind, [payload for _, payload in objects], compressor, named_among(kind, objects)
+    )
 
 
 def _copy_deltas(
     database: ObjectDatabase, scanned: packs.ScannedFrame, wanted: Wanted, kept: set[ObjectId]
 ) -> bytes:
-    rows = frames.read_deltas(scanned.frame, scanned.head)
+    payload = frames.decode_payload(scanned.frame, scanned.head)
+    rows = frames.read_deltas(payload, scanned.head)
     found: list[DeltaRow] = []
     for row in rows:
         if row.oid not in kept:
             continue
         prefix = row.prefix
-        stream = scanned.frame[row.stored_start : row.stored_start + row.stored_length]
+        stream = payload[row.stored_start : row.stored_start + row.stored_length]
         if prefix is not None and not wanted.prefix(row.oid, prefix):
-            kind, payload = database.decode(scanned.frame, scanned.head).object(row.oid, f"frame at {scanned.offset}")
-            if kind != row.kind or object_id(kind, payload) != row.oid:
+            kind, whole = database.decode(scanned.frame, scanned.head).object(
+                row.oid, f"frame at {scanned.offset}"
+            )
+            if kind != row.kind or object_id(kind, whole) != row.oid:
                 raise StoreDamaged(f"object {short(row.oid)} does not verify")
-            prefix, stream = None, frames.encode_stream(payload, None, LEVEL)
+            prefix, stream = None, frames.encode_stream(whole, None, LEVEL)
         found.append(DeltaRow(row.kind, row.oid, row.length, prefix, stream))
     if len(found) == len(rows) and all(a.prefix == b.prefix for a, b in zip(found, rows, strict=True)):
         return scanned.frame
-    return frames.encode_delta_frame(found)
+    return frames.encode_delta_frame(found, frames.make_compressor(LEVEL))
 
 
 def delta_objects(descriptor: int, end: int) -> Iterator[tuple[int, frames.DeltaObject]]:
-    """Yield (frame offset, object) of every object that has a prefix, reading no payload."""
+    """Yield (frame offset, object) of every object that has a prefix, reading delta frames only."""
     at = packs.HEADER_BYTES
     while at < end:
         start = packs.read_exactly(descriptor, at, frames.HEADER.size, "reading a pack")
         head = frames.read_head(start)
         if head.type == frames.DELTA:
-            listed = packs.read_exactly(descriptor, at, head.payload_start, "reading a pack")
-            for row in frames.read_deltas(listed, head):
+            frame, _ = packs.read_frame(descriptor, at)
+            for row in frames.read_deltas(frames.decode_payload(frame, head), head):
                 if row.prefix is not None:
                     yield at, row
         at += head.total

@@ -10,20 +10,24 @@ magic            8         ``LFINDEX1``
 pack length      u64       length of the pack file it describes
 count            u64       number of objects, n
 frames           u32       number of frames, m
+widths           3×u8      bits of a place that hold the start, the length and the frame's number
+place bytes      u8        bytes of a place, w
+totals           6×2×u64   objects and their bytes, of each kind from chunk to layer
 fanout           256×u32   objects whose first id byte is at most i
-prefixes         16·n      first 16 bytes of each id, ascending
-places           10·n      from the lowest bit: offset in the decoded payload 25 bits, length 25, kind 3, frame number 27
+prefixes         15·n      second to sixteenth byte of each id, ascending; the first is known from the fanout
+places           w·n       from the lowest bit: kind 3 bits, offset in the decoded payload, length, frame number
 frame offsets    8·m       u64 each, in the order of their numbers
 checksum         u64       XXH3-64 of everything before
 ===============  ========  ==================================================
 
-Reserved: an object of a delta frame is indexed like any other.
+An object of a delta frame is indexed like any other; its offset is the sum of the lengths of those before it.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from struct import Struct
@@ -40,17 +44,21 @@ from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
 
 MAGIC = b"LFINDEX1"
 PREFIX_BYTES = 16
-HEADER = Struct("<8sQQI")
+SUFFIX_BYTES = PREFIX_BYTES - 1
+HEADER = Struct("<8sQQIBBBB")
+TOTALS = Struct("<12Q")
 FANOUT = Struct("<256I")
-PLACE = Struct("<QH")
 OFFSET = Struct("<Q")
 CHECKSUM = Struct("<Q")
-PREFIXES_START = HEADER.size + FANOUT.size
+FANOUT_START = HEADER.size + TOTALS.size
+PREFIXES_START = FANOUT_START + FANOUT.size
 MAX_OBJECTS = 1 << 32
 MAX_FRAMES = 1 << 27
-_POSITION_BITS, _FRAME_BITS = 25, 11
-_POSITION_MASK, _KIND_MASK, _FRAME_MASK = (1 << 25) - 1, (1 << 3) - 1, (1 << 11) - 1
-_KIND_AT, _FRAME_AT = 50, 53
+KIND_BITS = 3
+_KIND_MASK = (1 << KIND_BITS) - 1
+_POSITION_BITS = 25
+_POSITION_MASK = (1 << _POSITION_BITS) - 1
+_LENGTH_AT, _FRAME_AT = KIND_BITS + _POSITION_BITS, KIND_BITS + 2 * _POSITION_BITS
 GUESS_ROWS = 512
 """Rows searched around a guess: eight standard deviations of where a row lies among 4,000 with the same first byte."""
 
@@ -77,7 +85,7 @@ class IndexBuilder:
     """Collects the rows of a pack while it is written; of an object that lies in it twice the first place counts."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, bytes] = {}
+        self._places: dict[bytes, int] = {}
         self._frames: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -85,42 +93,67 @@ class IndexBuilder:
 
     def add(self, prefix: bytes, place: tuple[int, int, int, int]) -> None:
         """Add one object."""
-        self._places.setdefault(prefix, self._pack(*place))
+        frame, start, length, kind = place
+        self._places.setdefault(prefix, _pack(self._number(frame), start, length, kind))
 
     def add_frame(self, offset: int, objects: Iterable[tuple[int, ObjectId, int]]) -> None:
         """Add the objects (kind, id, length) of a frame at ``offset``, in its order."""
         places = self._places
-        pack_place = self._pack
+        frame = self._number(offset)
         start = 0
         for kind, oid, length in objects:
             if kind != Kind.MOVE:
-                places.setdefault(oid[:PREFIX_BYTES], pack_place(offset, start, length, kind))
+                places.setdefault(oid[:PREFIX_BYTES], _pack(frame, start, length, kind))
             start += length
 
-    def _pack(self, offset: int, start: int, length: int, kind: int) -> bytes:
+    def _number(self, offset: int) -> int:
         frame = self._frames.setdefault(offset, len(self._frames))
         if frame >= MAX_FRAMES:
             raise ValueError("pack holds too many frames")
-        low = start | length << _POSITION_BITS | kind << _KIND_AT | (frame & _FRAME_MASK) << _FRAME_AT
-        return PLACE.pack(low, frame >> _FRAME_BITS)
+        return frame
 
     def encode(self, pack_length: int) -> bytes:
         """Return the ``.idx`` bytes of a pack of this length."""
         places = self._places
         ordered = sorted(places)
         fanout = [0] * 256
-        for prefix in ordered:
+        totals = [0] * (2 * Kind.LAYER)
+        most_start = most_length = 0
+        for prefix, place in places.items():
             fanout[prefix[0]] += 1
+            _, start, length, kind = _unpack(place)
+            totals[2 * kind - 2] += 1
+            totals[2 * kind - 1] += length
+            most_start = max(most_start, start)
+            most_length = max(most_length, length)
+        widths = most_start.bit_length(), most_length.bit_length(), max(0, len(self._frames) - 1).bit_length()
+        wide = (KIND_BITS + sum(widths) + 7) // 8
+        start_at, length_at, frame_at = accumulate(widths[:2], initial=KIND_BITS)
+        rows = bytearray()
+        for prefix in ordered:
+            frame, start, length, kind = _unpack(places[prefix])
+            row = kind | start << start_at | length << length_at | frame << frame_at
+            rows += row.to_bytes(wide, "little")
         body = b"".join(
             (
-                HEADER.pack(MAGIC, pack_length, len(ordered), len(self._frames)),
+                HEADER.pack(MAGIC, pack_length, len(ordered), len(self._frames), *widths, wide),
+                TOTALS.pack(*totals),
                 FANOUT.pack(*accumulate(fanout)),
-                b"".join(ordered),
-                b"".join([places[prefix] for prefix in ordered]),
-                b"".join(map(OFFSET.pack, self._frames)),
+                *[prefix[1:] for prefix in ordered],
+                rows,
+                *map(OFFSET.pack, self._frames),
             )
         )
         return body + CHECKSUM.pack(xxh3_64_intdigest(body))
+
+
+def _pack(frame: int, start: int, length: int, kind: int) -> int:
+    return kind | start << KIND_BITS | length << _LENGTH_AT | frame << _FRAME_AT
+
+
+def _unpack(value: int) -> tuple[int, int, int, int]:
+    start, length = value >> KIND_BITS & _POSITION_MASK, value >> _LENGTH_AT & _POSITION_MASK
+    return value >> _FRAME_AT, start, length, value & _KIND_MASK
 
 
 class PackIndex:
@@ -130,24 +163,43 @@ class PackIndex:
         size = len(data)
         if size < PREFIXES_START + CHECKSUM.size:
             raise StoreDamaged("pack index is cut short")
-        magic, described, count, frame_count = HEADER.unpack_from(data)
+        magic, described, count, frame_count, *widths, wide = HEADER.unpack_from(data)
         if magic != MAGIC:
             raise StoreDamaged("not a pack index: wrong magic")
-        rows = count * (PREFIX_BYTES + PLACE.size) + frame_count * OFFSET.size
+        rows = count * (SUFFIX_BYTES + wide) + frame_count * OFFSET.size
         if count >= MAX_OBJECTS or frame_count > MAX_FRAMES or size != PREFIXES_START + rows + CHECKSUM.size:
             raise StoreDamaged("pack index declares an impossible count")
+        if max(widths) > MAX_FRAMES.bit_length() or KIND_BITS + sum(widths) > 8 * wide:
+            raise StoreDamaged("pack index declares places of an impossible form")
         if described != pack_length:
             raise StoreDamaged("pack index describes a pack of another length")
         self._data = data
-        self._fanout = FANOUT.unpack_from(data, HEADER.size)
+        self._fanout = FANOUT.unpack_from(data, FANOUT_START)
         if self._fanout[255] != count or any(low > high for low, high in pairwise(self._fanout)):
             raise StoreDamaged("pack index has an impossible fanout")
         self.count: int = count
-        self._places_start = PREFIXES_START + count * PREFIX_BYTES
-        self._frames_start = self._places_start + count * PLACE.size
+        self._wide: int = wide
+        self._start_at, self._length_at, self._frame_at = accumulate(widths[:2], initial=KIND_BITS)
+        self._start_mask, self._length_mask, self._frame_mask = [(1 << width) - 1 for width in widths]
+        self._places_start = PREFIXES_START + count * SUFFIX_BYTES
+        self._frames_start = self._places_start + count * wide
         self._frame_count = frame_count
         self._pack_length = pack_length
         self._verified = False
+
+    def totals(self) -> list[tuple[Kind, int, int]]:
+        """Return how many objects of each kind there are, and their bytes."""
+        found = TOTALS.unpack_from(self._data, HEADER.size)
+        return [
+            (Kind(kind), found[2 * kind - 2], found[2 * kind - 1])
+            for kind in range(Kind.CHUNK, Kind.LAYER + 1)
+        ]
+
+    def second_bytes(self, first: int) -> set[int]:
+        """Return the second bytes of the ids that begin with this byte."""
+        low = self._fanout[first - 1] if first else 0
+        at = PREFIXES_START + low * SUFFIX_BYTES
+        return set(self._data[at : at + (self._fanout[first] - low) * SUFFIX_BYTES][::SUFFIX_BYTES])
 
     def verify(self) -> None:
         """Check the whole file's checksum, once."""
@@ -165,11 +217,12 @@ class PackIndex:
         first = prefix[0]
         low = self._fanout[first - 1] if first else 0
         high = self._fanout[first]
+        suffix = prefix[1:]
         data = self._data
         while low < high:
             middle = (low + high) >> 1
-            at = PREFIXES_START + middle * PREFIX_BYTES
-            if data[at : at + PREFIX_BYTES] < prefix:
+            at = PREFIXES_START + middle * SUFFIX_BYTES
+            if data[at : at + SUFFIX_BYTES] < suffix:
                 low = middle + 1
             else:
                 high = middle
@@ -193,39 +246,41 @@ class PackIndex:
             guess = low + ((high - low) * int.from_bytes(prefix[1:5], "big") >> 32)
             near = max(low, guess - GUESS_ROWS // 2)
             low, high = near, min(high, near + GUESS_ROWS)
-        at = PREFIXES_START + low * PREFIX_BYTES
-        end = PREFIXES_START + high * PREFIX_BYTES
+        suffix = prefix[1:PREFIX_BYTES]
+        at = PREFIXES_START + low * SUFFIX_BYTES
+        end = PREFIXES_START + high * SUFFIX_BYTES
         data = self._data
-        found = data.find(prefix, at, end)
-        while found >= 0 and (found - PREFIXES_START) % PREFIX_BYTES:
-            found = data.find(prefix, found + 1, end)
+        found = data.find(suffix, at, end)
+        while found >= 0 and (found - PREFIXES_START) % SUFFIX_BYTES:
+            found = data.find(suffix, found + 1, end)
         if found >= 0:
-            return (found - PREFIXES_START) // PREFIX_BYTES
-        if high <= low or data[at : at + PREFIX_BYTES] < prefix < data[end - PREFIX_BYTES : end]:
+            return (found - PREFIXES_START) // SUFFIX_BYTES
+        if high <= low or data[at : at + SUFFIX_BYTES] < suffix < data[end - SUFFIX_BYTES : end]:
             return -1
-        number = self._lower_bound(prefix)
-        at = PREFIXES_START + number * PREFIX_BYTES
-        return number if number < self.count and data[at : at + PREFIX_BYTES] == prefix else -1
+        number = self._lower_bound(prefix[:PREFIX_BYTES])
+        at = PREFIXES_START + number * SUFFIX_BYTES
+        return number if number < self._fanout[first] and data[at : at + SUFFIX_BYTES] == suffix else -1
 
     def prefix_at(self, number: int) -> bytes:
         """Return the id prefix in a row."""
-        at = PREFIXES_START + number * PREFIX_BYTES
-        return self._data[at : at + PREFIX_BYTES]
+        at = PREFIXES_START + number * SUFFIX_BYTES
+        return bytes((bisect_right(self._fanout, number),)) + self._data[at : at + SUFFIX_BYTES]
 
     def place_at(self, number: int) -> Place:
         """Return the place in a row."""
         return self._place(number)
 
     def _place(self, number: int) -> Place:
-        low, high = PLACE.unpack_from(self._data, self._places_start + number * PLACE.size)
-        frame = low >> _FRAME_AT | high << _FRAME_BITS
+        at = self._places_start + number * self._wide
+        value = int.from_bytes(self._data[at : at + self._wide], "little")
+        frame = value >> self._frame_at & self._frame_mask
         if frame >= self._frame_count:
             raise StoreDamaged("pack index names a frame that it does not list")
         place = Place(
             OFFSET.unpack_from(self._data, self._frames_start + frame * OFFSET.size)[0],
-            low & _POSITION_MASK,
-            low >> _POSITION_BITS & _POSITION_MASK,
-            low >> _KIND_AT & _KIND_MASK,
+            value >> self._start_at & self._start_mask,
+            value >> self._length_at & self._length_mask,
+            value & _KIND_MASK,
         )
         if (
             not HEADER_BYTES <= place.frame <= self._pack_length - frames.SMALLEST
@@ -241,16 +296,19 @@ class PackIndex:
         wanted = hex_prefix[: 2 * PREFIX_BYTES]
         lowest = bytes.fromhex(wanted.ljust(2 * PREFIX_BYTES, "0"))
         for number in range(self._lower_bound(lowest), self.count):
-            at = PREFIXES_START + number * PREFIX_BYTES
-            if not self._data[at : at + PREFIX_BYTES].hex().startswith(wanted):
+            if not self.prefix_at(number).hex().startswith(wanted):
                 return
             yield self._place(number)
 
     def rows(self) -> Iterator[tuple[bytes, Place]]:
         """Yield every row in id order."""
-        for number in range(self.count):
-            at = PREFIXES_START + number * PREFIX_BYTES
-            yield self._data[at : at + PREFIX_BYTES], self._place(number)
+        number = 0
+        for first, end in enumerate(self._fanout):
+            begin = bytes((first,))
+            for row in range(number, end):
+                at = PREFIXES_START + row * SUFFIX_BYTES
+                yield begin + self._data[at : at + SUFFIX_BYTES], self._place(row)
+            number = end
 
     def close(self) -> None:
         """Unmap the file."""

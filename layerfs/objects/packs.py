@@ -77,7 +77,10 @@ def pack_name(number: int) -> str:
 
 def pack_number(name: str) -> int:
     """Return the number in a pack's name; raise StoreDamaged when it is not one."""
-    if not (name.isascii() and name.isdigit() and NAME_DIGITS <= len(name) <= 18) or pack_name(int(name)) != name:
+    if (
+        not (name.isascii() and name.isdigit() and NAME_DIGITS <= len(name) <= 18)
+        or pack_name(int(name)) != name
+    ):
         raise StoreDamaged("move names a pack that cannot exist")
     return int(name)
 

@@ -45,9 +45,7 @@ def struct_format(rows: list[list[str]]) -> str:
     return text
 
 
-STRUCTS = {
-    name: rows for page in (OBJECT, PACK) for name, rows in tables(page).items() if "." in name
-}
+STRUCTS = {name: rows for page in (OBJECT, PACK) for name, rows in tables(page).items() if "." in name}
 
 
 @pytest.mark.parametrize("name", STRUCTS)
@@ -65,6 +63,61 @@ def test_every_struct_of_the_formats_has_a_table() -> None:
         for attribute, value in vars(loaded).items():
             if isinstance(value, struct.Struct) and attribute != "CHECKSUM":
                 assert f"{module}.{attribute}" in described
+
+
+def columns(name: str) -> list[tuple[int, str]]:
+    """Return width and owner of each column of a table of columns."""
+    found = re.search(rf'(?m)^\.\\" COLUMNS {name}\n\.EX\n((?:(?!\.EE).*\n)*)\.EE\n', PACK)
+    assert found is not None
+    return [(int(line.split()[0]), line.split()[1]) for line in found[1].splitlines()[1:]]
+
+
+def read_columns(data: bytes, at: int, name: str, counts: dict[str, int]) -> tuple[list[list[bytes]], int]:
+    """Read columns as the page says; return the values, numbers lowest byte first, and where the columns end."""
+    found = []
+    for width, owner in columns(name):
+        count = counts[owner]
+        column = data[at : at + width * count]
+        planes = width == 4
+        found.append(
+            [column[number::count] if planes else column[number * width :][:width] for number in range(count)]
+        )
+        at += width * count
+    return found, at
+
+
+def number(value: bytes) -> int:
+    return int.from_bytes(value, "little")
+
+
+def test_a_delta_frame_is_the_columns_of_the_page() -> None:
+    rows = [
+        frames.DeltaRow(3, ObjectId(ID), 300, None, b"one"),
+        frames.DeltaRow(1, ObjectId(ID[::-1]), 5, ID[:16], b"2"),
+    ]
+    frame = frames.encode_delta_frame(rows)
+    payload = frame[frames.HEADER.size : -8]
+    (kinds, lengths, streams, prefixes, ids), end = read_columns(payload, 0, "delta", {"objects": 2})
+    assert (b"".join(kinds), list(map(number, lengths)), list(map(number, streams))) == (
+        b"\3\1",
+        [300, 5],
+        [3, 1],
+    )
+    assert (prefixes, ids, payload[end:]) == ([bytes(16), ID[:16]], [ID, ID[::-1]], b"one2")
+
+
+def test_a_dense_frame_is_the_columns_of_the_page() -> None:
+    first, named = b"abc", frames.object_id(Kind.TREE, b"abc")
+    objects = [first, b"-" * 300, b"x" + named + b"yz" + named]
+    frame = frames.encode_dense_frame(
+        Kind.TREE, objects, None, [frames.Named(2, 1, 0), frames.Named(2, 35, 0)]
+    )
+    payload = frame[frames.HEADER.size : -8]
+    assert frames.REFERENCES.unpack_from(payload) == (2,)
+    (lengths, gaps, backs), end = read_columns(payload, 4, "dense", {"objects": 3, "references": 2})
+    assert list(map(number, lengths)) == [3, 300, 67]
+    assert (list(map(number, gaps)), list(map(number, backs))) == ([304, 2], [1, 1])
+    assert payload[end:] == first + b"-" * 300 + b"xyz"
 
 
 class Recorder(codec.Writer):
@@ -189,7 +242,10 @@ def test_parameters_of_chunking() -> None:
     text = " ".join(OBJECT.split())
     cut = (chunking.CHUNK_MIN, chunking.CHUNK_AVG, chunking.CHUNK_MAX)
     assert "minimum {}, average {} and maximum {} bytes".format(*cut) in text
-    assert f"zero pages, {chunking.PAGE} bytes each" in text and f"at least {chunking.HOLE_MIN} bytes is a hole" in text
+    assert (
+        f"zero pages, {chunking.PAGE} bytes each" in text
+        and f"at least {chunking.HOLE_MIN} bytes is a hole" in text
+    )
     assert chunking.ONE_PIECE_LIMIT == 128 * 1024 and '"up to 128 KiB"' in OBJECT
     assert MAX_OBJECT_BYTES == 16 << 20 and "longer than 16 MiB" in OBJECT
     assert commits.MAX_PARENTS == 16 and "at most 16 parents" in OBJECT

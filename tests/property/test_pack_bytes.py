@@ -14,7 +14,7 @@ from layerfs.errors import StoreDamaged
 from layerfs.objects import frames, packs
 from layerfs.objects.batch import make_compressor
 from layerfs.objects.kinds import Kind, object_id
-from layerfs.objects.packindex import IndexBuilder, PackIndex, Place, frame_places
+from layerfs.objects.packindex import PREFIXES_START, IndexBuilder, PackIndex, Place, frame_places
 
 PAYLOADS = st.lists(st.binary(max_size=200), min_size=1, max_size=8, unique=True)
 
@@ -84,12 +84,15 @@ def test_index_finds_what_it_holds_and_nothing_else(rows: dict[bytes, int]) -> N
     assert [prefix for prefix, _ in index.rows()] == sorted(rows)
 
 
-@given(st.binary(max_size=1400), st.binary(min_size=16, max_size=16))
+@given(st.binary(max_size=1500), st.binary(min_size=16, max_size=16))
 def test_any_bytes_as_an_index(data: bytes, prefix: bytes) -> None:
     """Also with a right magic and count, so that the inner parts are reached."""
-    count = max(0, (len(data) - 16 - 1024 - 8)) // 34
-    built = b"LFINDEX1" + (1000).to_bytes(8, "little") + count.to_bytes(8, "little") + count.to_bytes(4, "little") + data
-    length = 28 + 1024 + count * 34 + 8
+    wide, widths = 7, bytes((20, 20, 13))
+    rest = PREFIXES_START - 28
+    count = max(0, len(data) - 16 - rest - 8) // (15 + wide + 8)
+    numbers = (1000).to_bytes(8, "little") + count.to_bytes(8, "little") + count.to_bytes(4, "little")
+    built = b"LFINDEX1" + numbers + widths + bytes((wide,)) + data[4:]
+    length = PREFIXES_START + count * (15 + wide + 8) + 8
     for candidate in (data, built, built[:length].ljust(length, b"\0")):
         try:
             index = PackIndex(candidate, 1000)
@@ -103,7 +106,9 @@ def test_any_bytes_as_an_index(data: bytes, prefix: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PAYLOADS, min_size=1, max_size=4), st.data())
-def test_scan_stops_at_the_first_damage_and_salvage_goes_on(groups: list[list[bytes]], data: st.DataObject) -> None:
+def test_scan_stops_at_the_first_damage_and_salvage_goes_on(
+    groups: list[list[bytes]], data: st.DataObject
+) -> None:
     written = []
     content = packs.encode_header(packs.PackHeader(packs.BULK, b"s" * 16))
     for group in groups:

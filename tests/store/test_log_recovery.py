@@ -162,7 +162,7 @@ def test_a_pack_shorter_than_acknowledged_is_damage(tmp_path: Path) -> None:
 
 def check_story(place: Path, done: list[tuple[str, bytes]], more: bool) -> None:
     """What was acknowledged is there; at most one more step is."""
-    with open_store(place, seal_bytes=1200) as store:
+    with open_store(place, seal_bytes=700) as store:
         have = [("a", path) for path in sorted(files_of(store, "a"))]
         if store.objects.contains(object_id(Kind.CHUNK, b"bulk 5")):
             have.append(("bulk", b""))
@@ -178,7 +178,7 @@ def check_story(place: Path, done: list[tuple[str, bytes]], more: bool) -> None:
         assert leftovers == []
         assert_clean(store)
     drop_database(place)
-    with open_store(place, attach=False, seal_bytes=1200) as store:
+    with open_store(place, attach=False, seal_bytes=700) as store:
         store.rebuild_database()
         assert files_of(store, "c") == {b"next": b"works"}
         assert_clean(store)
@@ -186,7 +186,7 @@ def check_story(place: Path, done: list[tuple[str, bytes]], more: bool) -> None:
 
 def run_story(place: Path, files: FaultyFiles, journal: Path) -> None:
     """Do some of everything with small packs, noting each acknowledged step in ``journal``."""
-    with open(journal, "wb", buffering=0) as done, open_store(place, files=files, seal_bytes=1200) as store:
+    with open(journal, "wb", buffering=0) as done, open_store(place, files=files, seal_bytes=700) as store:
         for number in range(4):
             write_file(store, "a", b"f%d" % number, b"%d" % number)
             done.write(b"a f%d\n" % number)

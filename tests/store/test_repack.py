@@ -218,7 +218,7 @@ def test_killed_at_random_moments(tmp_path: Path, points: int) -> None:
 @pytest.mark.parametrize("first", ["repack", "collect"])
 def test_with_a_collection(tmp_path: Path, first: str) -> None:
     """A branch goes, in dense frames or in deltas: what remains reads, what went gives its room back."""
-    options = CollectOptions(Retention(time.time_ns() + 10**9, 0, 0), wait=5.0)
+    options = CollectOptions(Retention(time.time_ns() + 10**12, 0, 0), wait=5.0)
     with make_store(tmp_path / "s") as store:
         grow(store, 30)
         kept = files_of(store, "b1")

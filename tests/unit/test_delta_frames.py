@@ -62,15 +62,18 @@ def test_round_trip(pairs: list[tuple[bytes, bytes]]) -> None:
     frame = frames.encode_delta_frame(rows)
     head = frames.check_frame(frame)
     assert head.total == len(frame)
-    found = frames.read_deltas(frame, head)
-    assert [frames.read_stream(frame, row, pair[1] or None) for row, pair in zip(found, pairs, strict=True)] == [
-        payload for payload, _ in pairs
-    ]
+    data = frames.decode_payload(frame, head)
+    found = frames.read_deltas(data, head)
+    assert [
+        frames.read_stream(data, row, pair[1] or None) for row, pair in zip(found, pairs, strict=True)
+    ] == [payload for payload, _ in pairs]
     assert [row[:2] for row in frames.read_objects(frame, head)] == [(row.kind, row.oid) for row in rows]
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=8), st.data())
-def test_a_changed_delta_or_dense_frame_with_a_right_checksum(payloads: list[bytes], data: st.DataObject) -> None:
+def test_a_changed_delta_or_dense_frame_with_a_right_checksum(
+    payloads: list[bytes], data: st.DataObject
+) -> None:
     rows = [
         DeltaRow(Kind.TREE, object_id(Kind.TREE, p), len(p), b"p" * 16, frames.encode_stream(p, b"p", 3))
         for p in payloads
@@ -86,8 +89,9 @@ def test_a_changed_delta_or_dense_frame_with_a_right_checksum(payloads: list[byt
             head = frames.check_frame(whole)
             frames.read_objects(whole, head)
             if head.type == frames.DELTA:
-                for row in frames.read_deltas(whole, head):
-                    frames.read_stream(whole, row, b"p")
+                payload = frames.decode_payload(whole, head)
+                for row in frames.read_deltas(payload, head):
+                    frames.read_stream(payload, row, b"p")
         except StoreDamaged:
             continue
 
@@ -97,10 +101,41 @@ def test_dense_round_trip(payloads: list[bytes], compressed: bool) -> None:
     compressor = zstandard.ZstdCompressor() if compressed else None
     frame = frames.encode_dense_frame(Kind.EXTENT, payloads, compressor)
     head = frames.check_frame(frame)
-    payload = frames.decode_payload(frame, head)
+    payload, start, _ = frames.read_dense(frames.decode_payload(frame, head), head)
     found = frames.read_objects(frame, head)
-    assert [payload[row.start : row.start + row.length] for row in found] == payloads
+    assert [payload[start + row.start : start + row.start + row.length] for row in found] == payloads
     assert [row.oid for row in found] == [object_id(Kind.EXTENT, each) for each in payloads]
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=40), st.lists(st.integers(0, 30))), min_size=1, max_size=30),
+    st.data(),
+)
+def test_objects_that_name_earlier_ones(parts: list[tuple[bytes, list[int]]], data: st.DataObject) -> None:
+    """Ids of earlier objects are left out and come back; a damaged frame gives our error or objects with other ids."""
+    objects: list[tuple[ObjectId, bytes]] = []
+    named: list[frames.Named] = []
+    for number, (text, targets) in enumerate(parts):
+        payload = text
+        for target in targets[: 3 if number else 0]:
+            named.append(frames.Named(number, len(payload), target % number))
+            payload += objects[target % number][0] + text[:3]
+        objects.append((object_id(Kind.TREE, payload), payload))
+    payloads = [payload for _, payload in objects]
+    frame = bytearray(frames.encode_dense_frame(Kind.TREE, payloads, None, named))
+    head = frames.check_frame(frame)
+    assert head.raw_length == 4 + sum(map(len, payloads)) + 4 * len(payloads) + (8 - 32) * len(named)
+    found = frames.read_objects(frame, head)
+    dense = frames.read_dense(frames.decode_payload(frame, head), head)
+    assert [row.oid for row in found] == [oid for oid, _ in objects]
+    assert dense.data[dense.start :] == b"".join(payloads)
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(frames.HEADER.size, len(frame) - 9))] = data.draw(st.integers(0, 255))
+    try:
+        changed = frames.read_objects(frame, head)
+    except StoreDamaged:
+        return
+    assert sum(row.length for row in changed) == sum(map(len, payloads))
 
 
 def test_versions_cost_what_changed_and_chains_stay_short(tmp_path: Path) -> None:
@@ -128,7 +163,11 @@ def test_versions_cost_what_changed_and_chains_stay_short(tmp_path: Path) -> Non
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4000), st.binary(max_size=30)), min_size=1, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 4000), st.binary(max_size=30)), min_size=1, max_size=40
+    )
+)
 def test_flipping_back_and_forth_never_makes_a_ring(steps: list[tuple[int, int, bytes]]) -> None:
     """Two processes that know of each other late put the same few states in any order, each like the one before."""
     import tempfile
@@ -156,7 +195,9 @@ def hostile_ring(length: int) -> list[DeltaRow]:
     rows = []
     for number, payload in enumerate(payloads):
         prefix = chunk(payloads[(number + 1) % length])[:16]
-        rows.append(DeltaRow(Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, b"?", 3)))
+        rows.append(
+            DeltaRow(Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, b"?", 3))
+        )
     return rows
 
 
@@ -165,16 +206,18 @@ def test_rings_are_refused(tmp_path: Path, length: int) -> None:
     rows = hostile_ring(length)
     with make_store(tmp_path / "s") as store:
         register(store, frames.encode_delta_frame(rows))
-        started = time.monotonic()
-        for row in rows[:20]:
+        started = time.process_time()
+        for row in rows[:5]:
             with pytest.raises(StoreDamaged, match="too deep"):
                 store.objects.read(row.oid, Kind.CHUNK)
             assert store.objects.prefix(row.oid) is None
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
 
 
 def test_a_prefix_that_is_not_there_is_damage(tmp_path: Path) -> None:
-    row = DeltaRow(Kind.CHUNK, chunk(b"x" * 99), 99, b"absent prefix 16", frames.encode_stream(b"x" * 99, b"y", 3))
+    row = DeltaRow(
+        Kind.CHUNK, chunk(b"x" * 99), 99, b"absent prefix 16", frames.encode_stream(b"x" * 99, b"y", 3)
+    )
     with make_store(tmp_path / "s") as store:
         register(store, frames.encode_delta_frame([row]))
         with pytest.raises(StoreDamaged, match="needs another"):
@@ -190,7 +233,9 @@ def test_chains_are_bounded_in_bytes(tmp_path: Path) -> None:
         prefix: bytes | None = None
         for number, payload in enumerate(payloads):
             before = payloads[number - 1] if number else None
-            row = DeltaRow(Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, before, 3))
+            row = DeltaRow(
+                Kind.CHUNK, chunk(payload), len(payload), prefix, frames.encode_stream(payload, before, 3)
+            )
             written.append(frames.encode_delta_frame([row]))
             prefix = chunk(payload)[:16]
         register(store, *written)
@@ -203,8 +248,10 @@ def test_a_stream_longer_than_it_says_is_refused() -> None:
     bomb = frames.encode_stream(bytes(50_000_000), None, 1)
     row = DeltaRow(Kind.CHUNK, chunk(b"?"), 1000, None, bomb)
     frame = frames.encode_delta_frame([row])
+    head = frames.check_frame(frame)
+    data = frames.decode_payload(frame, head)
     with pytest.raises(StoreDamaged):
-        frames.read_stream(frame, frames.read_deltas(frame, frames.check_frame(frame))[0], None)
+        frames.read_stream(data, frames.read_deltas(data, head)[0], None)
 
 
 def test_every_flipped_byte_of_a_pack_of_deltas_is_found(tmp_path: Path) -> None:
