@@ -25,6 +25,7 @@ PLAIN = {
     "number": "a whole number, perhaps negative.",
     "ratio": "a number with a fraction.",
     "word": "one of the words that follow.",
+    "value": "a string, a number, true or false, or a list of strings.",
 }
 
 

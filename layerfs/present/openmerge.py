@@ -22,7 +22,7 @@ def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> 
         "workspace": record.name,
         "merging": None if record.merging is None else to_hex(record.merging),
         "undecided": [
-            {"path": one.path, "kind": one.kind, "beside": one.beside or None, "hint": _hint(one)}
+            {"path": one.path, "kind": one.kind, "beside": one.beside or None, "hint": _hint(record, one)}
             for one in undecided
         ],
     }
@@ -46,9 +46,9 @@ def present_open(record: WorkspaceRecord, undecided: Sequence[OpenConflict]) -> 
     )
 
 
-def _hint(one: OpenConflict) -> str:
-    """Say how a path is decided: a text that is merged in place also by editing it."""
-    name = shlex.quote(os.fsdecode(one.path))
+def _hint(record: WorkspaceRecord, one: OpenConflict) -> str:
+    """Say how a path is decided, from wherever the caller stands: a text that is merged in place also by editing it."""
+    name = shlex.quote(os.fsdecode(os.path.join(record.path, one.path)))
     command = f"'layerfs resolve {name} --ours' (or --theirs, --base, --delete) decides it"
     in_place = one.kind in _MERGED_IN_PLACE and not one.beside
     return f"edit the file until no conflict marker is left, or {command}" if in_place else command

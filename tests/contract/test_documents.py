@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -333,7 +334,8 @@ def _coming_together(life: Life) -> None:
         one["path"] in one["hint"] for one in found
     )
     life("status", cwd=ours)
-    life("resolve", "picture", "--ours", cwd=ours)
+    (hint,) = (one["hint"] for one in found if one["path"] == "picture")
+    life(*shlex.split(hint.split("'")[1])[1:], cwd=ours / "d")
     life("update", "--abort", cwd=ours)
     _conflicting_commits(life, places["theirs"])
     life("fork", "third")
