@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -153,7 +152,7 @@ def initialise(
         if made_pointer:
             os.unlink(os.path.join(source, POINTER))
         if fresh and os.path.isdir(store_path):
-            shutil.rmtree(store_path)
+            remove_tree(store_path)
         raise
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layerfs.errors import Conflicted, quote
 from layerfs.merge.conflicts import Conflict, Note
 from layerfs.merge.textmerge import Region
 from layerfs.present.entries import entry_data
 from layerfs.present.names import show_path
+
+if TYPE_CHECKING:
+    from layerfs.merge.conflicts import Conflict, Note
 
 NOTES_SHOWN = 20
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layerfs.errors import EXIT_NO
 from layerfs.ids import short, to_hex
@@ -15,9 +15,11 @@ from layerfs.present.entries import change_data, status_letter
 from layerfs.present.names import path_data, show_path
 from layerfs.present.problems import exit_code, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_size
-from layerfs.recording import Committed
-from layerfs.workspace.advance import Advanced
-from layerfs.workspace.status import WorkspaceStatus
+
+if TYPE_CHECKING:
+    from layerfs.recording import Committed
+    from layerfs.workspace.advance import Advanced
+    from layerfs.workspace.status import WorkspaceStatus
 
 SHOWN = 50
 

@@ -13,7 +13,6 @@ from layerfs.objects.environment import Change
 from layerfs.objects.scratch import ScratchObjects
 from layerfs.progress import SILENT, Progress
 from layerfs.store import Store
-from layerfs.workspace.attach import is_alive
 from layerfs.workspace.records import WorkspaceRecord
 from layerfs.workspace.snapshot import changes_between, live_content, take_snapshot
 
@@ -56,6 +55,8 @@ def read_status(store: Store, record: WorkspaceRecord, progress: Progress = SILE
 
 def is_stale(store: Store, record: WorkspaceRecord) -> bool:
     """Whether a workspace should be mounted at its path and is not, as after a restart of the machine."""
+    from layerfs.workspace.attach import is_alive
+
     return bool(record.path) and record.attached and not is_alive(store, record)
 
 
