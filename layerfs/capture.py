@@ -31,6 +31,8 @@ from layerfs.progress import SILENT, Progress
 from layerfs.rows import Row
 from layerfs.statcache import CacheBuilder, Record, StatCache, Sums, kernel_now_ns, smudge
 
+MOST_WAITING = 4096
+"""Files are read once so many wait for it: the rows of a directory of a million names take 400 MB."""
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -124,7 +126,6 @@ class _Walk:
             return self._same_directory(fd, record)
         scanned_ns = kernel_now_ns()
         blob = native.scan_directory(fd)
-        rows = native.parse_rows(blob)
         listing = Listing(fd, path, dict(read_tree(self.store, base)) if base is not None else {})
         old_rows: dict[bytes, Row] = {}
         records: dict[bytes, Record] = {}
@@ -136,7 +137,7 @@ class _Walk:
         reading: list[Row] = []
         linked = False
         self.totals.directories += 1
-        for row in rows:
+        for row in native.iter_rows(blob):
             name = row.name
             if self.rules.excluded is not None and self.rules.excluded(listing.inner(row)):
                 continue
@@ -165,11 +166,14 @@ class _Walk:
                 listing.items[name] = before
             elif kind is EntryKind.FILE:
                 reading.append(row)
+                if len(reading) == MOST_WAITING:
+                    self.leaves.files(listing, reading)
+                    reading = []
             else:
                 self.leaves.special(listing, row, kind)
         self.leaves.files(listing, reading)
         items = sorted(listing.items.items())
-        smudged = smudge(blob, rows, scanned_ns, listing.unsettled)
+        smudged = smudge(blob, native.iter_rows(blob), scanned_ns, listing.unsettled)
         if linked or below:
             return _Pending(path, items, below, smudged, linked, base)
         return self._finish(path, items, smudged, False, base)

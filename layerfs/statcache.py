@@ -36,7 +36,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
@@ -110,7 +110,7 @@ def is_racy(ctime_ns: int, scanned_ns: int) -> bool:
     return ctime_ns >= scanned_ns - margin
 
 
-def smudge(blob: bytes, rows: list[Row], scanned_ns: int, unsettled: Collection[bytes] = ()) -> bytes:
+def smudge(blob: bytes, rows: Iterable[Row], scanned_ns: int, unsettled: Collection[bytes] = ()) -> bytes:
     """Return the rows with the ctime of every racy one, and of the names that are unsettled, zeroed."""
     out: bytearray | None = None
     at = 0
