@@ -1,8 +1,9 @@
 """Workspaces in process: mounting and unmounting, forking, and an agent's loop, over trees and histories of all sizes.
 
-Run ``python benchmarks/mount.py [--rounds N] [--quick] [--json FILE]`` as root. The lowers are in the layer cache, as
-after the first mount. The loop mounts a branch, changes three files, commits and unmounts; what it commits is the next
-lower. A fork is compared with one SQLite transaction that is synced, on the same disk.
+Run ``python benchmarks/mount.py [--rounds N] [--quick] [--json FILE] [--files N,…] [--commits N,…]`` as root. The
+lowers are in the layer cache, as after the first mount. The loop mounts a branch, changes three files, commits and
+unmounts; what it commits is the next lower. A fork is compared with one SQLite transaction that is synced, on the same
+disk. The largest rows take minutes and some GB of disk to make: ``--files`` and ``--commits`` choose others.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,8 @@ GOAL_MOUNT = 0.010
 GOAL_LOOP = 0.060
 GOAL_FORK = 2.0
 AT_ONCE = 20
+FILES = (1_000, 10_000, 100_000, 1_000_000)
+COMMITS = (1, 100, 10_000)
 
 
 class Subject(NamedTuple):
@@ -103,33 +106,42 @@ def forking(store: Store, place: Path, rounds: int) -> Result:
     return harness.compare("fork, durable", timings[f"fork ×{AT_ONCE}"], timings[plain], GOAL_FORK)
 
 
-def subjects(place: Path, quick: bool, opened: ExitStack) -> list[Subject]:
+def subjects(place: Path, trees: Sequence[int], histories: Sequence[int], opened: ExitStack) -> list[Subject]:
     """Make the stores: trees of growing size, then one tree with a growing history."""
     found = []
-    for files in (1_000, 3_000) if quick else (1_000, 10_000, 100_000):
+    for files in trees:
         made = make_store(place / f"files-{files}", files)
         opened.enter_context(made.store)
         found.append(Subject(f"{files:,} files", made.store, place / f"at-{files}"))
-    for commits in (100,) if quick else (100, 1_000):
+    for commits in histories:
         made = make_store(place / f"commits-{commits}", 1_000)
         opened.enter_context(made.store)
-        extend(made.store, made.head, commits)
-        found.append(Subject(f"{commits:,} commits", made.store, place / f"after-{commits}"))
+        extend(made.store, made.head, commits - 1)
+        found.append(Subject(f"1,000 files, {commits:,} commits", made.store, place / f"after-{commits}"))
     for each in found:
         unmount(each.store, mount(each.store, each.path))
     return found
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
 def main() -> None:
     """Measure and report."""
-    options = harness.arguments(__doc__)
+    parser = harness.parser(__doc__)
+    parser.add_argument("--files", type=_numbers, metavar="N,…", help="trees of so many files")
+    parser.add_argument("--commits", type=_numbers, metavar="N,…", help="histories of so many commits")
+    options = parser.parse_args()
+    trees = options.files or ((1_000, 3_000) if options.quick else FILES)
+    histories = options.commits or ((1, 100) if options.quick else COMMITS)
     if os.geteuid():
         sys.exit("mounting an overlay for all to see needs root")
-    rounds = max(options.rounds, 2 if options.quick else 15)
+    rounds = 2 if options.quick else max(options.rounds, 15)
     results: list[Result] = []
     with scratch("mount") as directory, ExitStack() as opened:
         place = Path(directory)
-        found = subjects(place, options.quick, opened)
+        found = subjects(place, trees, histories, opened)
         results.append(forking(found[0].store, place, options.rounds))
         for timed in ("mount", "unmount"):
             timings = harness.run_interleaved([mounting(each, timed) for each in found], rounds)

@@ -12,6 +12,7 @@ code. Going from one state to another in place is in ``transition``.
 from __future__ import annotations
 
 import errno
+import gc
 
 from layerfs.errors import Unable, quote
 from layerfs.filling import Filling
@@ -34,10 +35,16 @@ def create_into(
 
 def create_by(writer: Writer, root: Entry) -> Restored:
     """The same in the target of a writer of the caller's."""
+    collects = gc.isenabled()
+    # Nothing made here refers to itself; looking for what does, among all the files that wait, takes a twentieth more.
+    gc.disable()
     try:
         _Checkout(writer, root).run()
     except OSError as error:
         raise _outward(error) from error
+    finally:
+        if collects:
+            gc.enable()
     return writer.restored
 
 

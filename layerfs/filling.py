@@ -110,8 +110,7 @@ class Filling:
         for offset, (length, chunk) in iter_extents(self._source, ExtentId(ObjectId(large.entry.ref))):
             end = offset + length
             if chunk is not None:
-                with self._lock:
-                    large.left += 1
+                large.left += 1  # no thread runs while files are added
                 self._parts.setdefault(chunk, []).append((large, offset, length))
                 self._count()
         if end != large.entry.size:
