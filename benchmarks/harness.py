@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -115,8 +116,8 @@ def run_interleaved(contenders: Sequence[Contender], rounds: int, warm_up: int =
 
 
 def _cpu_seconds() -> float:
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def repeat(name: str, run: Callable[[], object], rounds: int, warm_up: int = 1) -> Timing:

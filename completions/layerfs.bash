@@ -62,7 +62,7 @@ _layerfs() {
         "cat-file") options="-t -s -e -p --batch --store -C --json --json-lines -z -h --help" ;;
         "chunk-file") options="--store -C --json -h --help" ;;
         "ls-extents") options="--store -C --json --json-lines -h --help" ;;
-        "read-extent") options="--store -C --json -h --help" ;;
+        "read-extent") options="--store -C --json --json-lines -h --help" ;;
         "splice-extent") options="--data --zeros --root --store -C --json -h --help" ;;
         "ls-tree") options="-r -l --store -C --json --json-lines -z -h --help" ;;
         "write-tree") options="--exclude --store -C --json -h --help" ;;

@@ -323,6 +323,7 @@ complete -c layerfs -n __fish_use_subcommand -f -a read-extent -d 'print a range
 complete -c layerfs -n '__fish_seen_subcommand_from read-extent' -l store -r -d 'The store to work on, instead of the one found from here.'
 complete -c layerfs -n '__fish_seen_subcommand_from read-extent' -s C -r -d 'Run as if started in DIR.'
 complete -c layerfs -n '__fish_seen_subcommand_from read-extent' -l json -d 'Print one JSON document, also on failure.'
+complete -c layerfs -n '__fish_seen_subcommand_from read-extent' -l json-lines -d 'Print a line of JSON for each item as it is found, and the document as the last.'
 complete -c layerfs -n '__fish_seen_subcommand_from read-extent' -s h -l help -d 'Show this text.'
 complete -c layerfs -n __fish_use_subcommand -f -a splice-extent -d 'change bytes inside a stored file'
 complete -c layerfs -n '__fish_seen_subcommand_from splice-extent' -l data -r -d 'Read the new bytes from FILE.'

@@ -70,6 +70,7 @@ _LINES = {
     "log": "commits",
     "cat-file": "objects",
     "ls-extents": "extents",
+    "read-extent": "pieces",
     "ls-tree": "entries",
     "diff-tree": "changes",
     "rev-parse": "revisions",

@@ -59,7 +59,7 @@ def present_range(found: StoredRange) -> Reply:
     return Reply(
         data={
             "offset": found.offset,
-            "file_size": found.file_size,
+            "size": found.file_size,
             "pieces": (
                 {"length": part, "payload": None}
                 if isinstance(part, int)
