@@ -45,6 +45,7 @@ CPYTHON = (
 )
 EXPLAINED = {
     ("run", "test.test_os.ChownFileTests.test_chown_without_permission"): "giving-a-file-away",
+    ("run", "chown"): "giving-a-file-away",
 }
 """(place, outcome) that differ as layerfs-posix(7) says, and the name of the check there."""
 MODULE_SECONDS = 300
@@ -160,6 +161,8 @@ def fetch_source(package: str, sources: Path) -> Path:
     if not found:
         if shutil.which("apt-get") is None:
             raise Missing("apt-get is not here")
+        if not os.access(sources, os.W_OK):
+            raise Missing(f"the source of {package} is not in {sources}, where we cannot write")
         settings = source_lists(sources)
         for words in (["update"], ["source", package]):
             done = subprocess.run(

@@ -56,7 +56,7 @@ def test_a_database_is_whole_in_every_frozen_commit(
         request.getfixturevalue("need_overlay")
         place = Path(world.ok("mount", "work", cwd=project).text.strip())
     writer = start_writer(place / "data.db")
-    rounds = 40 if request.config.getoption("--full") else 6
+    rounds = 200 if request.config.getoption("--full") else 6
     try:
         for number in range(rounds):
             world.ok("commit", "--freeze", "-m", f"round {number}", cwd=place)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,6 @@ def working(stranger: Stranger) -> Stranger:
         stranger.write(name, f"content of {name}\n")
     stranger.write("job.py", JOB)
     return stranger
-
-
-@pytest.fixture
-def overlay_disk(stranger: Stranger) -> Iterator[Path]:
-    """A directory of his on overlayfs, where no overlay can have its upper, as in a plain container."""
-    place = stranger.top / "container"
-    for name in ("lower", "upper", "work"):
-        (stranger.top / name).mkdir()
-    os.chown(stranger.top / "upper", stranger.uid, stranger.uid)
-    place.mkdir()
-    places = f"lowerdir={stranger.top}/lower,upperdir={stranger.top}/upper,workdir={stranger.top}/work"
-    subprocess.run(["mount", "-t", "overlay", "container", "-o", places, place], check=True, timeout=20)
-    yield place
-    subprocess.run(["umount", "-l", place], check=True, timeout=20)
 
 
 def tree(somebody: Stranger, revision: str) -> list[str]:
