@@ -78,10 +78,8 @@ def list_packs(store: Store) -> list[PackSummary]:
         rows.append(PackSummary(packs.pack_name(row.number), ROLES[row.role], "sealed", count, length))
     with store.db.snapshot():
         state = store.db.state()
-        open_rows = store.db.open_rows()
-    rows.append(
-        PackSummary(packs.pack_name(state.open_pack), "log", "open", len(open_rows), state.open_length)
-    )
+        count = sum(number for _, number, _ in store.db.open_totals())
+    rows.append(PackSummary(packs.pack_name(state.open_pack), "log", "open", count, state.open_length))
     return rows
 
 

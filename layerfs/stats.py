@@ -1,7 +1,8 @@
 """Statistics: how big a state is, what the store takes for all of them, and how it grows.
 
 Owns the numbers behind ``stats``. The state counted is one commit's (main's newest layer by default): that is a walk over
-its tree, and everything else is counts from indexes and commits. Ratios compare one state with what the store takes for
+its tree. Everything else is counters that indexes and database keep, so it costs the same for ten commits and for a
+million; what no name reaches counts until a collection drops it. Ratios compare one state with what the store takes for
 the whole history, because that is what a user would otherwise have copies of.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from layerfs.history import CommitReader, walk_commits
+from layerfs.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.entry import EntryKind
 from layerfs.objects.environment import walk
+from layerfs.objects.kinds import Kind
 from layerfs.objects.packs import BULK, LOG
 from layerfs.packlist import Counts, count_objects, list_packs
 from layerfs.store import Store
@@ -71,10 +73,8 @@ def gather(store: Store, commit: CommitId | None = None) -> Statistics:
     top = refs.main_layer()
     if commit is None and top is not None:
         commit = top.commit
-    reader = CommitReader(store.objects)
-    starts = dict.fromkeys(oid for _, oid in refs.all())
-    starts.update(dict.fromkeys(row.commit for row in refs.layers()))
-    commits = sum(1 for _ in walk_commits(reader, starts))
+    counts = count_objects(store)
+    commits = sum(count.objects for count in counts.kinds if count.kind is Kind.COMMIT)
     listed = list_packs(store)
     log_bytes = sum(row.length for row in listed if row.role == "log")
     sealed = store.db.packs()
@@ -83,7 +83,7 @@ def gather(store: Store, commit: CommitId | None = None) -> Statistics:
     since = bulk if oldest is None or oldest > bulk else 0
     return Statistics(
         None if commit is None else measure_state(store, commit),
-        count_objects(store),
+        counts,
         commits,
         0 if top is None else top.number,
         len(refs.branches()),
