@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 LEVEL = 17
 NODE_LEVEL = 12
 """Measured on 132 states of a public history (573 MB of contents, 42 MB of nodes). Contents ordered by path take 24.3 MB
-in frames of 4 MiB at level 9, 22.5 in 16 MiB; ordered by name 20.84 in 12 MiB. There a quarter of the frames takes 5.24
-MB at level 9, 5.17 at 12, 4.81 at 16, 4.68 at 17 and 4.56 at 19, for 1, 2, 17, 17 and 27 times the work; compressing at 17
+in frames of 4 MiB at level 9, 22.5 in 16 MiB; ordered by name 20.84 in 12 MiB. A quarter of these frames takes 5.24 MB at
+level 9, 5.17 at 12, 4.81 at 16, 4.68 at 17 and 4.56 at 19, for 1, 2, 17, 17 and 27 times the work; compressing at 17
 more than doubles the time of the whole repack, which nobody waits for. Nodes that leave out the ids of what is below
 take 3.14 MB in frames of 1 MiB at level 12 instead of 5.69; 3.13 in 4 MiB, and 2.92 there at level 19."""
 
