@@ -86,11 +86,9 @@ def everybody(place: Path, writers: int, count: int) -> tuple[float, list[list[f
 def test_sixteen_writers_on_one_branch_all_land_and_fairly(tmp_path: Path) -> None:
     count = 20
     taken, times = everybody(tmp_path / "s", 16, count)
-    rate = 16 * count / taken
     half = taken / 2
     done_at_half = sorted(sum(1 for moment in writer if moment <= half) for writer in times)
-    print(f"16 writers: {rate:.0f} durable commits/s; done at half time, slowest to fastest: {done_at_half}")
-    assert rate >= 50
+    print(f"done at half time, slowest to fastest: {done_at_half}")
     first = sorted(writer[0] for writer in times)
     assert first[-1] <= 0.75 * taken, "somebody waited for nearly everybody else to end"
 
