@@ -2,8 +2,9 @@
 
 A database and its write-ahead log captured at different moments do not fit together. Every process that stands in the
 workspace or holds something of it open is sent SIGSTOP, and waited for until the kernel says that it stopped; afterwards
-SIGCONT. The search is repeated until it finds nobody new, because a process may be started while others are stopped. The
-caller, its ancestors and its own children are left alone: they wait for the commit, and stopping them would stop that.
+SIGCONT. The search is repeated until it finds nobody new twice, because a process may be started while others are
+stopped; if it always finds somebody, nothing is read. The caller, its ancestors and its own children are left alone: they
+wait for the commit, and stopping them would stop that.
 
 Only processes that the caller may signal can be frozen; the others are returned, and the caller decides.
 """
@@ -20,7 +21,9 @@ from layerfs.errors import Busy
 from layerfs.workspace.busy import Holder, describe, find_holders, find_users
 from layerfs.workspace.mountinfo import mount_at, read_mounts
 
-ROUNDS = 10
+ROUNDS = 50
+QUIET_ROUNDS = 2
+"""One quiet look is not enough: who was started during it by one who then ended may have been missed."""
 STOP_SECONDS = 5.0
 
 
@@ -33,13 +36,20 @@ def frozen(path: bytes) -> Iterator[tuple[Holder, ...]]:
     stopped: dict[int, Holder] = {}
     spared = _relatives()
     try:
+        quiet = 0
         for _ in range(ROUNDS):
             fresh = [one for one in _users(path) if one.pid not in spared and one.pid not in stopped]
-            if not fresh:
+            quiet = 0 if fresh else quiet + 1
+            if quiet == QUIET_ROUNDS:
                 break
             for holder in fresh:
                 stopped[holder.pid] = holder
                 _stop(holder)
+        else:
+            raise Busy(
+                "processes that use the workspace start new ones faster than they can be stopped",
+                "end them first",
+            )
         yield tuple(stopped.values())
     finally:
         for pid in reversed(stopped):

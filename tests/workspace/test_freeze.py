@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from world import World
 
+from layerfs.errors import Busy
+from layerfs.workspace import freeze
 from layerfs.workspace.freeze import frozen
 
 WRITER = """
@@ -100,6 +102,66 @@ def test_what_was_frozen_goes_on_and_bystanders_never_stop(tmp_path: Path) -> No
     finally:
         stop(user)
         stop(bystander)
+
+
+STORM = """
+import os, sys, time
+while True:
+    if not os.fork():
+        for number in range(20):
+            with open(f"{os.getpid() % 50}", "w") as out:
+                out.write(str(time.monotonic_ns()))
+        os._exit(0)
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    time.sleep(0.001)
+"""
+
+
+def contents(top: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in top.iterdir()}
+
+
+def test_processes_started_while_others_are_stopped_are_stopped_too(tmp_path: Path) -> None:
+    """A parent that starts children all the time, which all write: while it is frozen nothing moves."""
+    command = f"'{sys.executable}' -c '{STORM}' & echo $!"
+    starter = subprocess.Popen(["sh", "-c", command], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    storm = int(starter.stdout.readline())
+    starter.wait()
+    try:
+        while len(list(tmp_path.iterdir())) < 20:
+            time.sleep(0.01)
+        for _ in range(10):
+            with frozen(os.fsencode(tmp_path)) as held:
+                assert storm in [holder.pid for holder in held]
+                before = contents(tmp_path)
+                time.sleep(0.05)
+                assert contents(tmp_path) == before
+            time.sleep(0.02)
+        assert contents(tmp_path) != before, "it goes on afterwards"
+    finally:
+        os.kill(storm, signal.SIGCONT)
+        os.kill(storm, signal.SIGKILL)
+
+
+def test_what_was_not_all_stopped_is_not_called_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freeze, "ROUNDS", 1)
+    starter = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!"], cwd=tmp_path, stdout=subprocess.PIPE)
+    assert starter.stdout is not None
+    orphan = int(starter.stdout.readline())
+    starter.wait()
+    try:
+        with pytest.raises(Busy, match="start new ones"), frozen(os.fsencode(tmp_path)):
+            pytest.fail("one look that found somebody is not enough")
+        assert state_of(orphan) not in "Tt", "whoever was stopped goes on"
+    finally:
+        os.kill(orphan, signal.SIGKILL)
 
 
 def test_commit_from_a_directory(world: World) -> None:
