@@ -196,7 +196,7 @@ def copy_store(source: Path, target: Path) -> None:
 
 def start_writer(store: Path, script: str, *args: str) -> subprocess.Popen[bytes]:
     """Start a real process that runs ``script`` with STORE and the arguments in ``sys.argv``."""
-    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    environment = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'man'}")
     return subprocess.Popen(
         [sys.executable, "-c", script, os.fspath(store), *args],
         stdout=subprocess.PIPE,
