@@ -154,7 +154,7 @@ def _failure(error: sqlite3.Error) -> LayerfsError:
     """Return the layerfs error for a failed SQLite call; the caller raises it."""
     code = getattr(error, "sqlite_errorcode", 0) or 0
     primary = code & 0xFF
-    if primary == sqlite3.SQLITE_FULL:
+    if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
         return NoSpace("no space left while updating the store's database", "nothing was published")
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("store is busy: its database is locked", "try again")

@@ -24,16 +24,21 @@ def free_bytes(root_fd: int) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def is_there(root_fd: int) -> bool:
+    """Whether the reserve takes room."""
+    try:
+        return os.stat(RESERVE_FILE, dir_fd=root_fd, follow_symlinks=False).st_size > 0
+    except FileNotFoundError:
+        return False
+
+
 def restore(files: Files, root_fd: int) -> bool:
     """Make the reserve if it is not there and there is room for two of it; return whether it is there."""
     with storage_errors("asking for free space"):
         found = os.fstatvfs(root_fd)
     size = min(LARGEST, found.f_blocks * found.f_frsize // SHARE) & ~4095
-    try:
-        if os.stat(RESERVE_FILE, dir_fd=root_fd, follow_symlinks=False).st_size:
-            return True
-    except FileNotFoundError:
-        pass
+    if is_there(root_fd):
+        return True
     if not size or found.f_bavail * found.f_frsize < 2 * size:
         return False
     descriptor = files.create(root_fd, RESERVE_FILE, exclusive=False)

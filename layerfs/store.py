@@ -50,6 +50,12 @@ SCRATCH = b"tmp"
 NO_ROOM = 256 * 1024
 """With less than this free, a database that cannot be opened may be one that SQLite finds no room to open."""
 
+KEPT_ROOM = 128 * 1024
+"""Where the reserve was given up, new content leaves this to those who make room."""
+
+MAPPED_ROOM = 64 * 1024
+"""What SQLite's map of the WAL takes at most when a store is opened, and some more."""
+
 DIRECTORIES = (PACKS, SCRATCH, b"cache", b"workspaces", b"mnt")
 Clock = Callable[[], int]
 
@@ -179,7 +185,7 @@ class Store:
             try:
                 try:
                     self._attach()
-                except StoreIoFailed:
+                except (StoreIoFailed, NoSpace):
                     if self.free_bytes() >= NO_ROOM or not self.release_reserve():
                         raise
                     self._attach()
@@ -355,6 +361,10 @@ class Store:
         """Return the room there is on the store's file system."""
         return reserve.free_bytes(self._root_fd)
 
+    def has_reserve(self) -> bool:
+        """Whether the reserve is there."""
+        return reserve.is_there(self._root_fd)
+
     def release_reserve(self) -> bool:
         """Give up the reserve; return whether that made room."""
         return reserve.release(self.files, self._root_fd)
@@ -383,6 +393,11 @@ class Store:
         prepared = batch.prepare() if batch is not None else None
         self._check_targets(batch, ops)
         self._check_collected(batch)
+        if batch is not None and self.free_bytes() < KEPT_ROOM and not self.has_reserve():
+            raise NoSpace(
+                "no space left for new content",
+                "free some space, with 'layerfs gc' perhaps; nothing was published",
+            )
         if prepared is not None and prepared.bulk is not None:
             ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
         state = self.db.state()
@@ -474,14 +489,30 @@ class Store:
         return BulkPack(self.files, self._packs_fd, self.format.store_id, lambda: self._log.poisoned)
 
     def _make_database(self, state: State, name: bytes = DATABASE_FILE) -> MetaDb:
+        self._make_room_to_open()
         descriptor = self.files.create(self._root_fd, name)
         os.close(descriptor)
         return MetaDb.create(os.path.join(self.path, name), state, self.files.durable)
 
+    def _make_room_to_open(self) -> None:
+        """Raise NoSpace where SQLite would rather kill the process.
+
+        It maps its index of the WAL into memory, having written one byte to every 4 KiB of it. Where blocks are smaller
+        than that, a page fault may still find no room, and the kernel answers with SIGBUS.
+        """
+        found = os.fstatvfs(self._root_fd)
+        if found.f_frsize >= 4096 or found.f_bavail * found.f_frsize >= MAPPED_ROOM:
+            return
+        if not self.release_reserve():
+            raise NoSpace("no space left to open the store's database", "free some space and try again")
+
     def _attach(self) -> None:
         path = os.path.join(self.path, DATABASE_FILE)
         if not _is_entry(self._root_fd, DATABASE_FILE):
-            raise StoreDamaged(f"store has lost its database {quote(path)}", "'layerfs fsck --repair' rebuilds it")
+            raise StoreDamaged(
+                f"store has lost its database {quote(path)}", "'layerfs fsck --repair' rebuilds it"
+            )
+        self._make_room_to_open()
         self._database = MetaDb.open(path, self.format.store_id, self.files.durable)
         self._objects = ObjectDatabase(self.files, self._packs_fd, self._database)
 

@@ -215,7 +215,7 @@ def record(tmp_path: Path) -> tuple[Path, list[Event]]:
     ]
     done = subprocess.run(
         [*command, "-o", log, sys.executable, "-c", STORY, place],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'man'}"},
         capture_output=True,
         timeout=120,
         check=False,
