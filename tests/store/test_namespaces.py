@@ -215,7 +215,7 @@ def test_a_sweep_takes_no_index_that_another_pid_namespace_is_writing(tmp_path: 
             super().sync(descriptor)
             done = subprocess.run(
                 [*PRIVATE, sys.executable, "-c", script, place],
-                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{ROOT / 'man'}"},
                 capture_output=True,
                 timeout=60,
                 check=True,

@@ -12,9 +12,10 @@ from storekit import assert_clean, make_store, open_store
 
 from layerfs.authorship import Author
 from layerfs.errors import LayerfsError, NotFound, UsageError
-from layerfs.hashing import NoSink, cut_content, hash_content, hash_object, iter_file
+from layerfs.hashing import NoSink, cut_content, hash_object, iter_file
 from layerfs.ids import CommitId, ObjectId, to_hex
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
+from layerfs.objects.content import put_stream
 from layerfs.objects.kinds import Kind
 from layerfs.objectwriting import file_sources, hash_files, parse_provenance, write_commit, write_tree
 from layerfs.packlist import count_objects, find_pack, list_pack, list_packs, verify_packs
@@ -75,7 +76,7 @@ def test_the_id_by_hand_is_the_id_in_the_tree(store: Store, tree: Path) -> None:
     for name, entry in list_tree(store.objects, resolve_directory(store, commit, None), False):
         if name.startswith((b"f", b"s")) and name != b"sub":
             path = os.path.join(os.fsencode(tree), name)
-            assert hash_content(NoSink(), iter_file(path)).ref == entry.ref
+            assert put_stream(NoSink(), iter_file(path)).ref == entry.ref
             pieces = [tuple(piece) for piece in cut_content(iter_file(path))]
             assert pieces == [tuple(piece) for piece in place_extents(store, f"{commit}:{os.fsdecode(name)}", None)]
             assert sum(length for _, length, _ in pieces) == entry.size
@@ -84,8 +85,8 @@ def test_the_id_by_hand_is_the_id_in_the_tree(store: Store, tree: Path) -> None:
 @pytest.mark.parametrize("block", (1000, ONE_PIECE_LIMIT, 1 << 20))
 def test_how_bytes_arrive_does_not_matter(block: int) -> None:
     data = random.Random(5).randbytes(400_000)
-    whole = hash_content(NoSink(), [data])
-    assert hash_content(NoSink(), [data[at : at + block] for at in range(0, len(data), block)]) == whole
+    whole = put_stream(NoSink(), [data])
+    assert put_stream(NoSink(), [data[at : at + block] for at in range(0, len(data), block)]) == whole
 
 
 def test_hashing_without_a_store_writes_nothing_and_with_one_writes_once(store: Store, tree: Path) -> None:
