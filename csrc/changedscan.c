@@ -65,13 +65,7 @@ static int same_rows(int fd, const uint8_t *rows, size_t length)
     name_list names;
     if (name_list_read(fd, &names))
         return 0;
-    int same = 0;
-    uint8_t *found = names.rows_size == length ? malloc(length + 1) : NULL;
-    size_t size = 0;
-    const char *failed;
-    if (found && !name_list_stat(fd, &names, found, &size, &failed))
-        same = size == length && !memcmp(found, rows, length);
-    free(found);
+    int same = names.rows_size == length && name_list_has_rows(fd, &names, rows, length);
     name_list_free(&names);
     return same;
 }

@@ -106,7 +106,12 @@ static uint8_t *put(uint8_t *to, uint64_t value, int bytes)
     return to;
 }
 
-static uint8_t *put_row(uint8_t *to, const struct statx *found, const char *name, size_t length)
+static int look(int dirfd, const char *name, struct statx *found)
+{
+    return statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, found);
+}
+
+static uint8_t *put_header(uint8_t *to, const struct statx *found, size_t length)
 {
     to = put(to, length, 2);
     to = put(to, 0, 2);
@@ -123,9 +128,7 @@ static uint8_t *put_row(uint8_t *to, const struct statx *found, const char *name
     to = put(to, (uint64_t)found->stx_mtime.tv_sec, 8);
     to = put(to, (uint64_t)found->stx_ctime.tv_sec, 8);
     to = put(to, found->stx_mtime.tv_nsec, 4);
-    to = put(to, found->stx_ctime.tv_nsec, 4);
-    memcpy(to, name, length);
-    return to + length;
+    return put(to, found->stx_ctime.tv_nsec, 4);
 }
 
 int name_list_stat(int dirfd, const name_list *list, uint8_t *rows, size_t *size, const char **failed)
@@ -134,14 +137,35 @@ int name_list_stat(int dirfd, const name_list *list, uint8_t *rows, size_t *size
     for (size_t i = 0; i < list->count; i++) {
         const char *name = list->names + list->offsets[i];
         struct statx found;
-        if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &found)) {
+        if (look(dirfd, name, &found)) {
             if (errno == ENOENT)
                 continue;
             *failed = name;
             return errno;
         }
-        end = put_row(end, &found, name, strlen(name));
+        size_t length = strlen(name);
+        end = put_header(end, &found, length);
+        memcpy(end, name, length);
+        end += length;
     }
     *size = (size_t)(end - rows);
     return 0;
+}
+
+int name_list_has_rows(int dirfd, const name_list *list, const uint8_t *rows, size_t size)
+{
+    const uint8_t *end = rows + size;
+    for (size_t i = 0; i < list->count; i++) {
+        const char *name = list->names + list->offsets[i];
+        size_t length = strlen(name);
+        struct statx found;
+        uint8_t header[ROW_HEADER_SIZE];
+        if ((size_t)(end - rows) < ROW_HEADER_SIZE + length || look(dirfd, name, &found))
+            return 0;
+        put_header(header, &found, length);
+        if (memcmp(rows, header, sizeof header) || memcmp(rows + sizeof header, name, length))
+            return 0;
+        rows += sizeof header + length;
+    }
+    return rows == end;
 }

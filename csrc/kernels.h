@@ -64,6 +64,9 @@ void name_list_free(name_list *list);
 /* Writes the rows, *size bytes of them; on error *failed is the name concerned. */
 int name_list_stat(int dirfd, const name_list *list, uint8_t *rows, size_t *size, const char **failed);
 
+/* Whether the names have exactly these rows; stops at the first that differs or cannot be had. */
+int name_list_has_rows(int dirfd, const name_list *list, const uint8_t *rows, size_t size);
+
 /* changedscan.c */
 
 /* Where the fields of a record of layerfs/statcache.py lie; the path and then the rows follow the head. */

@@ -138,7 +138,7 @@ static PyObject *native_scan_directory(PyObject *self, PyObject *args)
     Py_END_ALLOW_THREADS
     if (code)
         return raise_code(code);
-    PyObject *rows = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)names.rows_size);
+    PyObject *rows = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)names.rows_size);
     if (!rows) {
         name_list_free(&names);
         return NULL;
@@ -146,7 +146,7 @@ static PyObject *native_scan_directory(PyObject *self, PyObject *args)
     size_t size = 0;
     const char *failed = NULL;
     Py_BEGIN_ALLOW_THREADS
-    code = name_list_stat(dirfd, &names, (uint8_t *)PyBytes_AS_STRING(rows), &size, &failed);
+    code = name_list_stat(dirfd, &names, (uint8_t *)PyByteArray_AS_STRING(rows), &size, &failed);
     Py_END_ALLOW_THREADS
     if (code) {
         Py_DECREF(rows);
@@ -158,9 +158,11 @@ static PyObject *native_scan_directory(PyObject *self, PyObject *args)
         Py_DECREF(name);
         return NULL;
     }
-    if (size < names.rows_size)
-        _PyBytes_Resize(&rows, (Py_ssize_t)size);
     name_list_free(&names);
+    if (PyByteArray_Resize(rows, (Py_ssize_t)size)) {
+        Py_DECREF(rows);
+        return NULL;
+    }
     return rows;
 }
 

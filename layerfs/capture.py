@@ -16,7 +16,8 @@ import errno
 import os
 import stat
 from bisect import bisect_left
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from layerfs import native
 from layerfs.captured import Captured, Rules, entry_kind
@@ -25,14 +26,14 @@ from layerfs.leaves import Leaves, Listing
 from layerfs.linkgroups import assign_groups
 from layerfs.objects.entry import MODE_MASK, Entry, EntryKind, Xattrs
 from layerfs.objects.environment import join, tree_of
+from layerfs.objects.growing import GrowingTree
 from layerfs.objects.source import ObjectStore
-from layerfs.objects.trees import Named, build_tree, edit_tree, read_tree
+from layerfs.objects.trees import Named, build_tree, find_entry, iter_tree
 from layerfs.progress import SILENT, Progress
 from layerfs.rows import Row
-from layerfs.statcache import CacheBuilder, Record, StatCache, Sums, kernel_now_ns, smudge
+from layerfs.statcache import Buffer, CacheBuilder, Record, StatCache, Sums, kernel_now_ns, smudge
 
-MOST_WAITING = 4096
-"""Files are read once so many wait for it: the rows of a directory of a million names take 400 MB."""
+Sorted = TypeVar("Sorted", bound=tuple[Any, ...])
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -62,15 +63,54 @@ def capture_directory(
     return Captured(root, leaves.totals, leaves.problems, walk.mounts, walk.next_cache)
 
 
-class _Pending(NamedTuple):
-    """A directory whose entries are known but for the link groups below it."""
+class _Before(Generic[Sorted]):
+    """What a directory held before, by name, taken as far as the walk has come."""
+
+    def __init__(self, items: Iterator[Sorted]) -> None:
+        self._items = items
+        self._next = next(items, None)
+
+    def until(self, last: bytes | None) -> Iterator[Sorted]:
+        """Yield what comes next up to the name ``last``, or all that is left."""
+        while self._next is not None and (last is None or self._next[0] <= last):
+            yield self._next
+            self._next = next(self._items, None)
+
+
+class _Census:
+    """What lies right in a directory: its sub-directories' names, and its sums without what is below them."""
+
+    def __init__(self) -> None:
+        self.directories: list[bytes] = []
+        self.files = self.others = self.size = 0
+
+    def count(self, items: list[Named]) -> None:
+        """Count some entries."""
+        for name, entry in items:
+            if entry.kind is EntryKind.FILE:
+                self.files += 1
+                self.size += entry.size
+            elif entry.kind is EntryKind.DIR:
+                self.directories.append(name)
+            else:
+                self.others += 1
+
+    @property
+    def own(self) -> Sums:
+        """The sums, the directory itself included."""
+        return Sums(1, self.files, self.others, self.size)
+
+
+class _Found(NamedTuple):
+    """A directory gone through; ``below`` are those in it that wait for link groups."""
 
     path: bytes
-    items: list[Named]
-    below: dict[bytes, _Pending]
-    rows: bytes
-    linked: bool
-    base: TreeId | None
+    rows: Buffer
+    tree: GrowingTree
+    below: dict[bytes, _Found]
+    directories: list[bytes]
+    own: Sums
+    linked: bool = False
 
 
 class _Walk:
@@ -99,7 +139,7 @@ class _Walk:
                 return record.tree
             self.changed = sorted({*changed, *linked})
         top = self._directory(fd, b"", base, record)
-        if isinstance(top, _Pending):
+        if isinstance(top, _Found):
             top = self._resolve(top, assign_groups(self.members))
         self.next_cache = self.builder.build()
         return top
@@ -118,75 +158,78 @@ class _Walk:
         self.totals.add(record.sums)
         self.builder.keep(record)
 
-    def _directory(
-        self, fd: int, path: bytes, base: TreeId | None, record: Record | None
-    ) -> TreeId | _Pending:
+    def _directory(self, fd: int, path: bytes, base: TreeId | None, record: Record | None) -> TreeId | _Found:
         """Capture one directory and everything below; return its tree, or what waits for link groups."""
         if record is not None and record.tree == base and self._is_same(record):
             return self._same_directory(fd, record)
         scanned_ns = kernel_now_ns()
         blob = native.scan_directory(fd)
-        listing = Listing(fd, path, dict(read_tree(self.store, base)) if base is not None else {})
-        old_rows: dict[bytes, Row] = {}
+        held = _Before(iter_tree(self.store, base) if base is not None else iter(()))
+        old_rows = _Before(
+            native.iter_rows(record.rows if record is not None and record.tree == base else b"")
+        )
         records: dict[bytes, Record] = {}
         if record is not None:
             records = {os.path.basename(child.path): child for child in self.cache.children(record)}
-            if record.tree == base:
-                old_rows = {old.name: old for old in native.parse_rows(record.rows)}
-        below: dict[bytes, _Pending] = {}
-        reading: list[Row] = []
+        found = _Found(
+            path, blob, GrowingTree(self.store, base), {}, (census := _Census()).directories, Sums()
+        )
         linked = False
         self.totals.directories += 1
-        for row in native.iter_rows(blob):
-            name = row.name
-            if self.rules.excluded is not None and self.rules.excluded(listing.inner(row)):
-                continue
-            kind = entry_kind(row.mode)
-            if row.dev != self.device:
-                listing.unsettled.add(name)
-                if not self.rules.cross_filesystems:
-                    self._mount(listing, row)
+        for start, rows in native.row_runs(blob):
+            last = rows[-1].name if len(rows) == native.ROWS_AT_ONCE else None
+            listing = Listing(fd, path, dict(held.until(last)))
+            same = {row.name: row for row in old_rows.until(last)}
+            reading: list[Row] = []
+            links: set[bytes] = set()
+            for row in rows:
+                name = row.name
+                if self.rules.excluded is not None and self.rules.excluded(listing.inner(row)):
                     continue
-            before = listing.known.get(name)
-            unchanged = before is not None and before.kind is kind and old_rows.get(name) == row
-            if kind is EntryKind.DIR:
-                child = records.get(name)
-                if unchanged and before is not None and child is not None and self._is_clean(child):
+                kind = entry_kind(row.mode)
+                if row.dev != self.device:
+                    listing.unsettled.add(name)
+                    if not self.rules.cross_filesystems:
+                        self._mount(listing, row)
+                        continue
+                before = listing.known.get(name)
+                unchanged = before is not None and before.kind is kind and same.get(name) == row
+                if kind is EntryKind.DIR:
+                    child = records.get(name)
+                    if unchanged and before is not None and child is not None and self._is_clean(child):
+                        listing.items[name] = before
+                        self._keep(child)
+                    else:
+                        self._enter(listing, row, child, found.below)
+                    continue
+                group = before.link_group if before is not None else 0
+                if row.nlink > 1 or group:
+                    links.add(name)
+                    self.members.setdefault((row.dev, row.ino), []).append((listing.inner(row), group))
+                self.totals.count(kind is EntryKind.FILE, row.size)
+                if unchanged and before is not None:
                     listing.items[name] = before
-                    self._keep(child)
+                elif kind is EntryKind.FILE:
+                    reading.append(row)
                 else:
-                    self._enter(listing, row, child, below)
-                continue
-            group = before.link_group if before is not None else 0
-            if row.nlink > 1 or group:
-                linked = True
-                self.members.setdefault((row.dev, row.ino), []).append((listing.inner(row), group))
-            self.totals.count(kind is EntryKind.FILE, row.size)
-            if unchanged and before is not None:
-                listing.items[name] = before
-            elif kind is EntryKind.FILE:
-                reading.append(row)
-                if len(reading) == MOST_WAITING:
-                    self.leaves.files(listing, reading)
-                    reading = []
-            else:
-                self.leaves.special(listing, row, kind)
-        self.leaves.files(listing, reading)
-        items = sorted(listing.items.items())
-        smudged = smudge(blob, native.iter_rows(blob), scanned_ns, listing.unsettled)
-        if linked or below:
-            return _Pending(path, items, below, smudged, linked, base)
-        return self._finish(path, items, smudged, False, base)
+                    self.leaves.special(listing, row, kind)
+            self.leaves.files(listing, reading)
+            items = sorted(listing.items.items())
+            census.count(items)
+            found.tree.add(items, listing.known, links | found.below.keys())
+            linked = linked or bool(links)
+            smudge(blob, start, rows, scanned_ns, listing.unsettled)
+        found = found._replace(own=census.own, linked=linked)
+        return found if linked or found.below else self._finish(found)
 
-    def _same_directory(self, fd: int, record: Record) -> TreeId | _Pending:
+    def _same_directory(self, fd: int, record: Record) -> TreeId | _Found:
         """Go through a directory none of whose own rows changed: only what lies in its sub-directories may have.
 
         Its sub-directories' own attributes have not changed either, extended ones included: those move the ctime, which
         is in the rows. So the tree is read only when something below it came out different.
         """
-        known: dict[bytes, Entry] | None = None
-        items: dict[bytes, Entry] = {}
-        below: dict[bytes, _Pending] = {}
+        tree = GrowingTree(self.store, record.tree)
+        below: dict[bytes, _Found] = {}
         names: list[bytes] = []
         own = record.sums
         for child in self.cache.children(record):
@@ -199,34 +242,21 @@ class _Walk:
             result = self._enter_same(fd, name, child)
             if result == child.tree:
                 continue
-            if known is None:
-                known = dict(read_tree(self.store, record.tree))
-                items = dict(known)
+            before = find_entry(self.store, record.tree, name)
+            listing = Listing(fd, record.path, {} if before is None else {name: before})
             if result is None:
-                row = next(row for row in native.parse_rows(record.rows) if row.name == name)
-                listing = Listing(fd, record.path, known)
+                row = next(row for row in native.iter_rows(record.rows) if row.name == name)
                 self._enter(listing, row, child, below)
-                items.pop(name, None)
-                items.update(listing.items)
-            elif isinstance(result, _Pending):
-                below[name] = result
-            else:
-                items[name] = known[name]._replace(ref=result)
+            elif before is not None:
+                listing.items[name] = before._replace(ref=b"" if isinstance(result, _Found) else result)
+                if isinstance(result, _Found):
+                    below[name] = result
+            tree.add(listing.items.items(), listing.known, below)
         self.totals.add(own)
-        if below:
-            return _Pending(record.path, sorted(items.items()), below, record.rows, False, record.tree)
-        tree = record.tree
-        if known is not None:
-            changes = {
-                name: items.get(name)
-                for name in known.keys() | items.keys()
-                if known.get(name) != items.get(name)
-            }
-            tree = edit_tree(self.store, tree, changes)
-        self.builder.add(record.path, record.rows, tree, names, False, own)
-        return tree
+        found = _Found(record.path, record.rows, tree, below, names, own)
+        return found if below else self._finish(found)
 
-    def _enter_same(self, fd: int, name: bytes, record: Record) -> TreeId | _Pending | None:
+    def _enter_same(self, fd: int, name: bytes, record: Record) -> TreeId | _Found | None:
         """Capture a sub-directory whose own row did not change; None if it cannot be entered the short way."""
         try:
             inner = os.open(name, _DIRECTORY_FLAGS, dir_fd=fd)
@@ -239,7 +269,7 @@ class _Walk:
         finally:
             os.close(inner)
 
-    def _enter(self, listing: Listing, row: Row, record: Record | None, below: dict[bytes, _Pending]) -> None:
+    def _enter(self, listing: Listing, row: Row, record: Record | None, below: dict[bytes, _Found]) -> None:
         path = listing.inner(row)
         before = listing.known.get(row.name)
         try:
@@ -261,9 +291,9 @@ class _Walk:
                 return
         finally:
             os.close(inner)
-        tree = b"" if isinstance(result, _Pending) else result
+        tree = b"" if isinstance(result, _Found) else result
         listing.items[row.name] = _directory_entry(row, self.leaves.owner(row, before), tree, xattrs)
-        if isinstance(result, _Pending):
+        if isinstance(result, _Found):
             below[row.name] = result
 
     def _mount(self, listing: Listing, row: Row) -> None:
@@ -273,44 +303,22 @@ class _Walk:
             empty = build_tree(self.store, ())
             listing.items[row.name] = _directory_entry(row, (row.uid, row.gid), empty, ())
 
-    def _resolve(self, pending: _Pending, groups: dict[bytes, int]) -> TreeId:
-        """Give linked files their groups and build the trees that waited for them."""
-        items: list[Named] = []
-        for name, entry in pending.items:
-            inner = pending.below.get(name)
+    def _resolve(self, found: _Found, groups: dict[bytes, int]) -> TreeId:
+        """Give linked files their groups and finish the trees that waited for them."""
+        tree = found.tree
+        for name, entry in tree.waiting.items():
+            inner = found.below.get(name)
             if inner is not None:
-                entry = entry._replace(ref=self._resolve(inner, groups))
-            elif pending.linked and entry.kind is not EntryKind.DIR:
-                group = groups.get(join(pending.path, name), 0)
-                if group != entry.link_group:
-                    entry = entry._replace(link_group=group)
-            items.append((name, entry))
-        return self._finish(pending.path, items, pending.rows, pending.linked, pending.base)
+                tree.settle(name, entry._replace(ref=self._resolve(inner, groups)))
+            elif entry.kind is not EntryKind.DIR:
+                tree.settle(name, entry._replace(link_group=groups.get(join(found.path, name), 0)))
+        return self._finish(found)
 
-    def _finish(
-        self, path: bytes, items: list[Named], rows: bytes, linked: bool, base: TreeId | None
-    ) -> TreeId:
-        """Make the tree of these entries, and its record."""
-        tree = self._build(items, base)
-        names: list[bytes] = []
-        files = size = 0
-        for name, entry in items:
-            if entry.kind is EntryKind.FILE:
-                files += 1
-                size += entry.size
-            elif entry.kind is EntryKind.DIR:
-                names.append(name)
-        own = Sums(1, files, len(items) - files - len(names), size)
-        self.builder.add(path, rows, tree, names, linked, own)
+    def _finish(self, found: _Found) -> TreeId:
+        """Make the tree of a directory, and its record."""
+        tree = found.tree.finish()
+        self.builder.add(found.path, found.rows, tree, found.directories, found.linked, found.own)
         return tree
-
-    def _build(self, items: list[Named], base: TreeId | None) -> TreeId:
-        """Return the tree of these entries, made from the state before if there is one: only new nodes are put."""
-        if base is None:
-            return build_tree(self.store, items)
-        known: dict[bytes, Entry | None] = dict(read_tree(self.store, base))
-        changes = {name: entry for name, entry in items if known.pop(name, None) != entry}
-        return edit_tree(self.store, base, changes | dict.fromkeys(known))
 
 
 def _directory_entry(row: Row, owner: tuple[int, int], tree: bytes, xattrs: Xattrs) -> Entry:

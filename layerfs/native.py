@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import Any, Protocol, TypeVar, cast
 
 from layerfs.rows import NOT_REGULAR, FileFault, FileRead, Row
@@ -32,6 +33,7 @@ __all__ = [
     "parse_rows",
     "plain_entries",
     "read_files",
+    "row_runs",
     "scan_directory",
     "select",
     "write_files",
@@ -44,7 +46,7 @@ EntryLike = TypeVar("EntryLike", bound=tuple[Any, ...])
 NewFile = tuple[bytes, tuple[Any, ...], BytesLike]
 """A name, its entry and its content."""
 
-_ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 4096
 
 
 class Kernels(Protocol):
@@ -55,8 +57,10 @@ class Kernels(Protocol):
     ) -> list[int]: ...
     def zero_runs(self, data: BytesLike, page: int, /) -> list[tuple[int, int]]: ...
     def diff_lines(self, a: BytesLike, b: BytesLike, indent_heuristic: bool, /) -> list[Hunk]: ...
-    def scan_directory(self, dirfd: int, /) -> bytes: ...
-    def changed_records(self, dirfd: int, records: BytesLike, threads: int, /) -> tuple[list[int], list[int]]: ...
+    def scan_directory(self, dirfd: int, /) -> bytearray: ...
+    def changed_records(
+        self, dirfd: int, records: BytesLike, threads: int, /
+    ) -> tuple[list[int], list[int]]: ...
     def parse_rows(self, blob: BytesLike, /) -> list[Row]: ...
     def parse_some_rows(self, blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]: ...
     def plain_entries(
@@ -121,11 +125,11 @@ def diff_lines(a: BytesLike, b: BytesLike, indent_heuristic: bool = False) -> li
     return _active.diff_lines(a, b, indent_heuristic)
 
 
-def scan_directory(dirfd: int) -> bytes:
+def scan_directory(dirfd: int) -> bytearray:
     """Return the rows of the directory open as ``dirfd``, sorted by name, in the layout of ``rows``.
 
-    Symbolic links are not followed and nothing is automounted. An entry that goes away during the scan is left out;
-    any other failure raises ``OSError`` with the name. The offset of ``dirfd`` is moved.
+    The caller may write into them. Symbolic links are not followed and nothing is automounted. An entry that goes away
+    during the scan is left out; any other failure raises ``OSError`` with the name. The offset of ``dirfd`` is moved.
     """
     return _active.scan_directory(dirfd)
 
@@ -144,12 +148,20 @@ def parse_rows(blob: BytesLike) -> list[Row]:
     return _active.parse_rows(blob)
 
 
-def iter_rows(blob: BytesLike) -> Iterator[Row]:
-    """Yield the rows of a scan, a few thousand decoded at a time: a million at once would take 300 MB."""
+def row_runs(blob: BytesLike) -> Iterator[tuple[int, list[Row]]]:
+    """Yield runs of some thousand rows of a scan and where each begins, at least one: all at once may take 400 MB."""
     at = 0
-    while at < len(blob):
-        rows, at = _active.parse_some_rows(blob, at, _ROWS_AT_ONCE)
-        yield from rows
+    while True:
+        rows, end = _active.parse_some_rows(blob, at, ROWS_AT_ONCE)
+        yield at, rows
+        at = end
+        if at == len(blob):
+            return
+
+
+def iter_rows(blob: BytesLike) -> Iterator[Row]:
+    """Yield the rows of a scan one by one."""
+    return chain.from_iterable(rows for _, rows in row_runs(blob))
 
 
 def plain_entries(

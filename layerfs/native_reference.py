@@ -173,10 +173,10 @@ def zero_runs(data: BytesLike, page: int, /) -> list[tuple[int, int]]:
     return runs
 
 
-def scan_directory(dirfd: int, /) -> bytes:
+def scan_directory(dirfd: int, /) -> bytearray:
     """Scan with ``os.listdir`` and ``os.stat``; see ``native.scan_directory``."""
     os.lseek(dirfd, 0, os.SEEK_SET)
-    rows: list[bytes] = []
+    rows = bytearray()
     for name in sorted(os.fsencode(each) for each in os.listdir(dirfd)):
         try:
             found = os.stat(name, dir_fd=dirfd, follow_symlinks=False)
@@ -202,8 +202,8 @@ def scan_directory(dirfd: int, /) -> bytes:
             mtime_ns,
             ctime_ns,
         )
-        rows.append(header + name)
-    return b"".join(rows)
+        rows += header + name
+    return rows
 
 
 def changed_records(dirfd: int, records: BytesLike, threads: int, /) -> tuple[list[int], list[int]]:

@@ -58,6 +58,8 @@ _SUM_BYTES = 8
 _MOST_ROWS = 0xFFFFFFFF
 RECORD_HEAD = Struct("<QIIIIIIQ32s")
 
+Buffer = bytes | bytearray | memoryview
+
 
 class Sums(NamedTuple):
     """How many directories, files and other entries there are, and the bytes of the files."""
@@ -87,7 +89,7 @@ class Record(NamedTuple):
     inner: int
     end: int
     path: bytes
-    rows: bytes
+    rows: memoryview
     linked: bool
     sums: Sums
     tree: TreeId
@@ -110,29 +112,43 @@ def is_racy(ctime_ns: int, scanned_ns: int) -> bool:
     return ctime_ns >= scanned_ns - margin
 
 
-def smudge(blob: bytes, rows: Iterable[Row], scanned_ns: int, unsettled: Collection[bytes] = ()) -> bytes:
-    """Return the rows with the ctime of every racy one, and of the names that are unsettled, zeroed."""
-    out: bytearray | None = None
-    at = 0
+def smudge(
+    blob: bytearray, start: int, rows: Iterable[Row], scanned_ns: int, unsettled: Collection[bytes]
+) -> None:
+    """Zero the ctime of every racy one of these rows, which lie from ``start`` on, and of the unsettled names."""
+    at = start
     for row in rows:
         if is_racy(row.ctime_ns, scanned_ns) or row.name in unsettled:
-            out = out if out is not None else bytearray(blob)
-            out[at + _CTIME_SECONDS_AT : at + _CTIME_SECONDS_AT + 8] = bytes(8)
-            out[at + _CTIME_NANOS_AT : at + _CTIME_NANOS_AT + 4] = bytes(4)
+            blob[at + _CTIME_SECONDS_AT : at + _CTIME_SECONDS_AT + 8] = bytes(8)
+            blob[at + _CTIME_NANOS_AT : at + _CTIME_NANOS_AT + 4] = bytes(4)
         at += ROW_HEADER.size + len(row.name)
-    return blob if out is None else bytes(out)
 
 
 class StatCache:
-    """The records of one tree; immutable."""
+    """The records of one tree; immutable. They may come in pieces, which stay apart unless they are looked into."""
 
-    def __init__(self, records: bytes = b"") -> None:
-        self.records = records
+    def __init__(self, records: Buffer = b"", *more: Buffer) -> None:
+        self.pieces: tuple[Buffer, ...] = (records, *more)
+
+    @property
+    def records(self) -> Buffer:
+        """All records in one."""
+        if len(self.pieces) > 1:
+            self.pieces = (b"".join(self.pieces),)
+        return self.pieces[0]
 
     @property
     def root(self) -> Record | None:
         """The record of the captured directory itself."""
         return self.at(0) if self.records else None
+
+    @property
+    def head(self) -> bytes:
+        """What a cache file of these records begins with: equal for equal ones."""
+        sum_of_all = xxhash.xxh3_64()
+        for piece in self.pieces:
+            sum_of_all.update(piece)
+        return MAGIC + sum_of_all.digest()
 
     def at(self, place: int) -> Record:
         """Return the record at a place."""
@@ -140,7 +156,8 @@ class StatCache:
         start = place + RECORD_HEAD.size
         rows_at = start + path_length
         inner = rows_at + rows_length
-        path, rows = self.records[start:rows_at], self.records[rows_at:inner]
+        view = memoryview(self.records)
+        path, rows = bytes(view[start:rows_at]), view[rows_at:inner]
         return Record(
             place, inner, place + span, path, rows, bool(linked), Sums(*sums), TreeId(ObjectId(tree))
         )
@@ -162,7 +179,7 @@ class StatCache:
         return native.changed_records(directory, self.records, len(os.sched_getaffinity(0)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StatCache) and self.records == other.records
+        return isinstance(other, StatCache) and (self is other or self.head == other.head)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -170,7 +187,7 @@ class StatCache:
 class _Seen(NamedTuple):
     """A directory captured anew."""
 
-    rows: bytes
+    rows: Buffer
     tree: TreeId
     subdirectories: list[bytes]
     linked: bool
@@ -190,18 +207,18 @@ class CacheBuilder:
         self._kept[record.path] = record
 
     def add(
-        self, path: bytes, rows: bytes, tree: TreeId, subdirectories: list[bytes], linked: bool, own: Sums
+        self, path: bytes, rows: Buffer, tree: TreeId, subdirectories: list[bytes], linked: bool, own: Sums
     ) -> None:
         """Note a directory; ``own`` counts what lies right in it, itself included, but not its sub-directories."""
         self._seen[path] = _Seen(rows, tree, subdirectories, linked, own)
 
     def build(self) -> StatCache:
         """Return the cache."""
-        pieces: list[bytes | memoryview] = []
+        pieces: list[Buffer] = []
         self._put(b"", pieces)
-        return StatCache(b"".join(pieces))
+        return StatCache(*pieces)
 
-    def _put(self, path: bytes, pieces: list[bytes | memoryview]) -> tuple[int, Sums] | None:
+    def _put(self, path: bytes, pieces: list[Buffer]) -> tuple[int, Sums] | None:
         """Add the records of a directory; return their length and sums, or None if nothing is known of it."""
         kept = self._kept.get(path)
         if kept is not None:
@@ -227,31 +244,30 @@ class CacheBuilder:
         return span, sums
 
 
-def _head_of(records: bytes) -> bytes:
-    return MAGIC + xxhash.xxh3_64_digest(records)
-
-
 def load_cache(path: bytes) -> StatCache:
     """Read a cache file; anything that is not one whole cache of this version is an empty cache."""
     try:
-        with open(path, "rb") as file:
+        with open(
+            path, "rb", buffering=0
+        ) as file:  # unbuffered: a buffer's rest and what follows would be joined
             head = file.read(len(MAGIC) + _SUM_BYTES)
-            records = file.read() if head.startswith(MAGIC) else b""
+            cache = StatCache(file.read() if head.startswith(MAGIC) else b"")
     except FileNotFoundError:
         return StatCache()
-    return StatCache(records) if head == _head_of(records) else StatCache()
+    return cache if head == cache.head else StatCache()
 
 
 def save_cache(path: bytes, cache: StatCache, owner: tuple[int, int] | None = None) -> None:
     """Write a cache file in place of an older one; see :func:`write_cache`."""
-    write_cache(path, cache.records, owner, _head_of(cache.records))
+    write_cache(path, (cache.head, *cache.pieces), owner)
 
 
-def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None, head: bytes = b"") -> None:
-    """Put a cache's bytes in place of the older ones, for the store's owner; not synced, since losing it costs only time.
+def write_cache(path: bytes, content: Iterable[Buffer], owner: tuple[int, int] | None) -> None:
+    """Put a cache's bytes, in pieces, in place of the older ones, for the store's owner.
 
-    For the same reason a full or failing disk is no error here: what the cache belongs to is recorded already. And of
-    several processes that write the same cache at once one does, and the others leave it to that one.
+    They are not synced, since losing them costs only time. For the same reason a full or failing disk is no error here:
+    what the cache belongs to is recorded already. And of several processes that write the same cache at once one does,
+    and the others leave it to that one.
     """
     temporary = path + b".new"
     try:
@@ -261,7 +277,7 @@ def write_cache(path: bytes, content: bytes, owner: tuple[int, int] | None, head
             file.truncate(0)
             if owner is not None:
                 os.fchown(file.fileno(), *owner)
-            file.writelines((head, content))
+            file.writelines(content)
             file.flush()
             os.replace(temporary, path)
     except OSError as error:

@@ -43,9 +43,12 @@ RULE = NodeRule(
 EMPTY_NODE = b"\0"
 
 Named = tuple[bytes, Entry]
+NameChange = tuple[bytes, Entry | None]
+"""A name and what it is now; None if it is gone."""
 
 
-def _finish(sink: ObjectSink, builder: NodeBuilder) -> TreeId:
+def finish_tree(sink: ObjectSink, builder: NodeBuilder) -> TreeId:
+    """End a tree that was built by hand; return the root node's id."""
     root = builder.finish()
     return TreeId(sink.put(Kind.TREE, EMPTY_NODE) if root is None else root)
 
@@ -55,7 +58,7 @@ def build_tree(sink: ObjectSink, items: Iterable[Named]) -> TreeId:
     builder = NodeBuilder(sink, RULE)
     for name, entry in items:
         builder.add(name, encode_entry(name, entry), 1)
-    return _finish(sink, builder)
+    return finish_tree(sink, builder)
 
 
 class Node(NamedTuple):
@@ -171,29 +174,47 @@ def edit_tree(store: ObjectStore, tree: TreeId, changes: Mapping[bytes, Entry | 
 
     Nodes that no change reaches are taken over by id. The result equals :func:`build_tree` of the resulting entries.
     """
-    if not changes:
+    return edit_sorted(store, tree, iter(sorted(changes.items())))
+
+
+def edit_sorted(store: ObjectStore, tree: TreeId, changes: Iterator[NameChange]) -> TreeId:
+    """Edit a tree as :func:`edit_tree` does, with changes that come in the order of their names."""
+    pending = _Pending(changes)
+    if pending.name is None:
         return tree
-    pending = sorted(changes.items(), reverse=True)
     builder = NodeBuilder(store, RULE)
     _edit_node(store, tree, read_node(store, tree), True, pending, builder)
-    while pending:
-        _add_pending(pending.pop(), builder)
-    return _finish(store, builder)
+    while pending.name is not None:
+        pending.add_to(builder)
+    return finish_tree(store, builder)
 
 
-Pending = list[tuple[bytes, Entry | None]]
+class _Pending:
+    """The changes still to make; ``name`` is the next one's, None at the end."""
 
+    __slots__ = ("_entry", "_rest", "name")
 
-def _add_pending(change: tuple[bytes, Entry | None], builder: NodeBuilder) -> None:
-    name, entry = change
-    if entry is not None:
-        builder.add(name, encode_entry(name, entry), 1)
+    def __init__(self, changes: Iterator[NameChange]) -> None:
+        self._rest = changes
+        self.name: bytes | None
+        self._entry: Entry | None
+        self.name, self._entry = next(changes, (None, None))
+
+    def is_due(self, last: bytes) -> bool:
+        """Whether the next change is of a name up to ``last``."""
+        return self.name is not None and self.name <= last
+
+    def add_to(self, builder: NodeBuilder) -> None:
+        """Make the next change."""
+        if self.name is not None and self._entry is not None:
+            builder.add(self.name, encode_entry(self.name, self._entry), 1)
+        self.name, self._entry = next(self._rest, (None, None))
 
 
 def _edit_node(
-    store: ObjectStore, oid: ObjectId, node: Node, rightmost: bool, pending: Pending, builder: NodeBuilder
+    store: ObjectStore, oid: ObjectId, node: Node, rightmost: bool, pending: _Pending, builder: NodeBuilder
 ) -> None:
-    """Feed the entries below ``node`` to the builder, merged with ``pending`` (sorted backwards, popped from the end).
+    """Feed the entries below ``node`` to the builder, merged with what is ``pending``.
 
     The last node of a level may end where the list ended, not at a boundary; it is adopted only if nothing follows.
     """
@@ -201,14 +222,14 @@ def _edit_node(
     final = len(node.children) - 1
     for number, child in enumerate(node.children):
         last = rightmost and number == final
-        touched = bool(pending) and (pending[-1][0] <= child.key or last)
+        touched = pending.is_due(child.key) or (last and pending.name is not None)
         if touched or not builder.adopt(child, node.level - 1, last):
             below = _read_child(store, child, node.level)
             _edit_node(store, child.oid, below, last, pending, builder)
     for name, entry in node.entries:
-        while pending and pending[-1][0] < name:
-            _add_pending(pending.pop(), builder)
-        if pending and pending[-1][0] == name:
-            _add_pending(pending.pop(), builder)
-        else:
+        replaced = False
+        while pending.is_due(name):
+            replaced = pending.name == name
+            pending.add_to(builder)
+        if not replaced:
             builder.add(name, encode_entry(name, entry), 1)

@@ -60,7 +60,7 @@ def keep_linked_names(store: Store, root_id: bytes, names: Iterable[tuple[bytes,
         out.data(path).uint(group)
     path = os.path.join(store.path, CACHE_FILE)
     if os.path.isdir(os.path.dirname(path)):
-        write_cache(path, MAGIC + out.done(), store.files.owner)
+        write_cache(path, (MAGIC, out.done()), store.files.owner)
 
 
 def _load(store: Store) -> tuple[bytes, list[tuple[bytes, int]]] | None:

@@ -210,4 +210,4 @@ def _save(store: Store, source: bytes, root: bytes, references: References) -> N
         out.data(reference.path).text(reference.kind).data(reference.target).uint(reference.into)
     path = os.path.join(store.path, CACHE_FILE)
     if os.path.isdir(os.path.dirname(path)):
-        write_cache(path, MAGIC + out.done(), store.files.owner)
+        write_cache(path, (MAGIC, out.done()), store.files.owner)

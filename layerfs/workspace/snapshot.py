@@ -186,7 +186,7 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
     root = edit_paths(objects, base, settled.edits())
 
     def keep() -> None:
-        write_cache(cache_path, settled.cache().encode(), store.files.owner)
+        write_cache(cache_path, (settled.cache().encode(),), store.files.owner)
 
     return Snapshot(root, [], [], len(pending), keep)
 

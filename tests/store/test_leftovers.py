@@ -51,9 +51,9 @@ def test_a_collection_removes_what_died_while_replacing_a_file(tmp_path: Path) -
 def test_a_cache_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     """Two that know different states must not mix them, nor fail because the other was faster."""
     path = os.fsencode(tmp_path / "cache")
-    write_cache(path, b"old", None)
+    write_cache(path, (b"old",), None)
     Path(os.fsdecode(path) + ".new").write_bytes(b"left by a dead process, and longer than what comes next")
-    write_cache(path, b"new", None)
+    write_cache(path, (b"new",), None)
     assert (tmp_path / "cache").read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["cache"]
     writers = []
@@ -63,7 +63,7 @@ def test_a_cache_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
             code = 1
             try:
                 for _ in range(60):
-                    write_cache(path, b"%d" % number * 5000, None)
+                    write_cache(path, (b"%d" % number * 5000,), None)
                 code = 0
             finally:
                 os._exit(code)
