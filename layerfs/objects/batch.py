@@ -19,16 +19,18 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from layerfs.errors import MissingObject, StoreDamaged
-from layerfs.ids import ObjectId, short
+from layerfs.ids import ID_BYTES, ObjectId, short
 from layerfs.objects import frames
 from layerfs.objects.bulk import BulkPack
 from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Frame, ObjectDatabase, Value
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.links import links_of
+from layerfs.objects.packedmap import PackedMap
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor
@@ -53,6 +55,7 @@ BULK_BYTES = 8 * 1024 * 1024
 BULK_OBJECTS = 2_000
 MAX_THREADS = 8
 READ_BACK_FRAMES = 16
+_NUMBER_BYTES = 4
 
 
 class Group:
@@ -150,7 +153,7 @@ class Batch:
         self._level = level
         self._thread_limit = threads or min(MAX_THREADS, os.cpu_count() or 1)
         self._lock = Lock()
-        self._known: dict[ObjectId, int] = {}
+        self._known = PackedMap(ID_BYTES, _NUMBER_BYTES)
         self._prefixes: set[ObjectId] = set()
         self._live: dict[int, Group] = {}
         self._offsets: dict[int, int] = {}
@@ -213,7 +216,7 @@ class Batch:
                 group = self._chunks if kind == Kind.CHUNK else self._nodes
             if group.raw + length > frames.MAX_RAW:
                 group = self._close_group(group)
-            self._known[oid] = group.number
+            self._known.put(oid, group.number)
             group.rows[oid] = (kind, payload if type(payload) is bytes else bytes(payload))
             group.raw += length
             self._new_bytes += length
@@ -286,7 +289,7 @@ class Batch:
         for group in (self._chunks, self._nodes):
             if self._deltas.rows and group.rows and group.raw <= GATHERED_BYTES:
                 for oid in group.rows:
-                    self._known[oid] = self._deltas.number
+                    self._known.change(oid, self._deltas.number)
                 self._deltas.rows.update(group.rows)
                 self._deltas.raw += group.raw
                 group.rows = {}
@@ -319,8 +322,8 @@ class Batch:
 
     def needed(self) -> Iterator[ObjectId]:
         """Yield what the batch's own objects name without holding it: what the store must have when they are true."""
-        for oid in list(self._known):
-            kind, payload = self.get(oid)
+        for oid, _ in sorted(self._known.items(), key=itemgetter(1)):  # group by group: each is decoded once
+            kind, payload = self.get(ObjectId(oid))
             yield from (link for link in links_of(kind, payload) if link not in self._known)
         yield from self._prefixes
 

@@ -40,6 +40,7 @@ from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
+from layerfs.objects.packedmap import PackedMap
 from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
 
 MAGIC = b"LFINDEX1"
@@ -58,6 +59,8 @@ KIND_BITS = 3
 _KIND_MASK = (1 << KIND_BITS) - 1
 _POSITION_BITS = 25
 _POSITION_MASK = (1 << _POSITION_BITS) - 1
+_PLACE_BYTES = 10
+"""Kind, start, length and the number of the frame: 3 + 25 + 25 + 27 bits."""
 _LENGTH_AT, _FRAME_AT = KIND_BITS + _POSITION_BITS, KIND_BITS + 2 * _POSITION_BITS
 GUESS_ROWS = 512
 """Rows searched around a guess: eight standard deviations of where a row lies among 4,000 with the same first byte."""
@@ -85,7 +88,7 @@ class IndexBuilder:
     """Collects the rows of a pack while it is written; of an object that lies in it twice the first place counts."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, int] = {}
+        self._places = PackedMap(PREFIX_BYTES, _PLACE_BYTES)
         self._frames: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -94,7 +97,9 @@ class IndexBuilder:
     def add(self, prefix: bytes, place: tuple[int, int, int, int]) -> None:
         """Add one object."""
         frame, start, length, kind = place
-        self._places.setdefault(prefix, _pack(self._number(frame), start, length, kind))
+        number = self._number(frame)
+        if prefix not in self._places:
+            self._places.put(prefix, _pack(number, start, length, kind))
 
     def add_frame(self, offset: int, objects: Iterable[tuple[int, ObjectId, int]]) -> None:
         """Add the objects (kind, id, length) of a frame at ``offset``, in its order."""
@@ -102,8 +107,9 @@ class IndexBuilder:
         frame = self._number(offset)
         start = 0
         for kind, oid, length in objects:
-            if kind != Kind.MOVE:
-                places.setdefault(oid[:PREFIX_BYTES], _pack(frame, start, length, kind))
+            prefix = oid[:PREFIX_BYTES]
+            if kind != Kind.MOVE and prefix not in places:
+                places.put(prefix, _pack(frame, start, length, kind))
             start += length
 
     def _number(self, offset: int) -> int:
@@ -114,12 +120,12 @@ class IndexBuilder:
 
     def encode(self, pack_length: int) -> bytes:
         """Return the ``.idx`` bytes of a pack of this length."""
-        places = self._places
-        ordered = sorted(places)
         fanout = [0] * 256
         totals = [0] * (2 * Kind.LAYER)
         most_start = most_length = 0
-        for prefix, place in places.items():
+        prefixes = bytearray()
+        for prefix, place in self._places.items():
+            prefixes += prefix[1:]
             fanout[prefix[0]] += 1
             _, start, length, kind = _unpack(place)
             totals[2 * kind - 2] += 1
@@ -130,16 +136,16 @@ class IndexBuilder:
         wide = (KIND_BITS + sum(widths) + 7) // 8
         start_at, length_at, frame_at = accumulate(widths[:2], initial=KIND_BITS)
         rows = bytearray()
-        for prefix in ordered:
-            frame, start, length, kind = _unpack(places[prefix])
+        for _, place in self._places.items():
+            frame, start, length, kind = _unpack(place)
             row = kind | start << start_at | length << length_at | frame << frame_at
             rows += row.to_bytes(wide, "little")
         body = b"".join(
             (
-                HEADER.pack(MAGIC, pack_length, len(ordered), len(self._frames), *widths, wide),
+                HEADER.pack(MAGIC, pack_length, len(self._places), len(self._frames), *widths, wide),
                 TOTALS.pack(*totals),
                 FANOUT.pack(*accumulate(fanout)),
-                *[prefix[1:] for prefix in ordered],
+                prefixes,
                 rows,
                 *map(OFFSET.pack, self._frames),
             )
