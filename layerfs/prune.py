@@ -21,7 +21,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store import SCRATCH, Store
 from layerfs.workspace.cacheupkeep import Evicted, evict, remove_leftovers
 from layerfs.workspace.layercache import tree_size
-from layerfs.workspace.places import UPPER, directory_name, remove_tree
+from layerfs.workspace.places import GOING, UPPER, directory_name, remove_tree
 from layerfs.workspace.records import all_workspaces
 
 YOUNG_NS = 3600 * 1_000_000_000
@@ -60,7 +60,7 @@ def prune(
             os.unlink(path)
     with store.lane():
         for path in _nameless_workspaces(store, now_ns):
-            if _has_work(path):
+            if not os.path.basename(path).startswith(GOING) and _has_work(path):
                 kept.append(path)
                 continue
             freed += tree_size(path)

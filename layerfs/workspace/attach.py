@@ -8,6 +8,7 @@ together again (:func:`heal`), with the same upper. Taking a workspace away is i
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from layerfs.authorship import Author
@@ -32,6 +33,7 @@ from layerfs.workspace.places import (
     UPPER,
     WORK,
     default_mount_point,
+    going_directory,
     make_workspace_directory,
     remove_tree,
     upper_directory,
@@ -126,7 +128,9 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
             os.rmdir(path)
         raise
     keep_bound(store, request.author.time_ns)
-    return Attached(record, False, (*notes, *reference_notes(store, record), *git_notes(store, record)), problems)
+    return Attached(
+        record, False, (*notes, *reference_notes(store, record), *git_notes(store, record)), problems
+    )
 
 
 def workspace_name(revision: Revision) -> str:
@@ -152,6 +156,7 @@ def heal(
             "layerfs: it was mounted volatile when the machine stopped; its last changes may be missing"
         )
     _check_path(store, path, chosen=request.path is not None)
+    record = on_its_lower(store, record)
     stack = ensure_stack(store, record.lower, request.author.time_ns, progress)
     make_workspace_directory(store, record.name, UPPER, WORK)
     overlay.reset_work(work_directory(store, record.name))
@@ -165,6 +170,17 @@ def heal(
         put_record(store, before, request.author)
         raise
     return Attached(record, True, (*notes, *reference_notes(store, record)))
+
+
+def on_its_lower(store: Store, record: WorkspaceRecord) -> WorkspaceRecord:
+    """Return the record of an overlay about to be mounted again, with the lower that its upper belongs on.
+
+    A detach that was killed may have made the upper a cached layer already: all of it was committed, and the workspace
+    begins anew on its last commit. On the old lower an empty upper would take that commit's work back.
+    """
+    if os.path.isdir(upper_directory(store, record.name)):
+        return record
+    return record._replace(lower=record.last)
 
 
 def choose_engine(
@@ -197,15 +213,27 @@ def put_record(store: Store, record: WorkspaceRecord, author: Author) -> None:
 
 
 def drop_record(store: Store, record: WorkspaceRecord, author: Author) -> None:
-    """Forget a workspace and remove its directories in the store."""
-    with store.lane() as lane:
-        lane.apply(None, [WorkspaceDrop(record.name)], author.name, author.time_ns)
+    """Forget a workspace and remove its directories in the store.
+
+    They get another name before the record goes: a later workspace of the name must not find an upper that a killed
+    removal left. Both happens inside the lane, so nobody who waits for the workspace comes in between.
+    """
     directory = workspace_directory(store, record.name)
+    going = going_directory(store)
+    with store.lane() as lane:
+        with suppress(FileNotFoundError):
+            os.rename(directory, going)
+        try:
+            lane.apply(None, [WorkspaceDrop(record.name)], author.name, author.time_ns)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.rename(going, directory)
+            raise
     try:
-        remove_tree(directory)
+        remove_tree(going)
     except PermissionError:
         raise Refused(
-            f"workspace {quote(record.name)} is forgotten, but other users' files are left in {quote(directory)}",
+            f"workspace {quote(record.name)} is forgotten, but other users' files are left in {quote(going)}",
             "remove that directory as root",
         ) from None
 

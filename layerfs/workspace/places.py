@@ -14,6 +14,7 @@ from layerfs.layout import MOUNTS, WORKSPACES
 from layerfs.store import Store
 
 UPPER = b"upper"
+GOING = b".going-"
 WORK = b"work"
 STAT_CACHE = b"stat-cache"
 UPPER_CACHE = b"upper-cache"
@@ -31,6 +32,11 @@ def directory_name(workspace: str) -> bytes:
 def workspace_directory(store: Store, workspace: str) -> bytes:
     """Return the absolute path of a workspace's directory."""
     return os.path.join(store.path, WORKSPACES, directory_name(workspace))
+
+
+def going_directory(store: Store) -> bytes:
+    """Return a new name for a workspace's directory that is about to be removed; no workspace has one like it."""
+    return os.path.join(store.path, WORKSPACES, GOING + os.urandom(8).hex().encode("ascii"))
 
 
 def default_mount_point(store: Store, workspace: str) -> bytes:

@@ -32,6 +32,7 @@ from layerfs.workspace.attach import (
     drop_record,
     is_alive,
     mount_name,
+    on_its_lower,
     prepare_upper,
     put_record,
     workspace_name,
@@ -283,7 +284,9 @@ def _reopen(store: Store, request: RunRequest, progress: Progress, held: ExitSta
                 f"workspace {quote(record.name)} was made by root", "'layerfs run --in' works as root"
             )
         flavour = flavour_of(record.userxattr)
+        record = on_its_lower(store, record)
         stack = ensure_stack(store, record.lower, request.author.time_ns, progress, flavour=flavour)
+        make_workspace_directory(store, record.name, UPPER, WORK)
         reset_work(work_directory(store, record.name))
         record = record._replace(
             path=b"", layers=stack.names, boot_id=boot_id(), pid=os.getpid(), attached=True
