@@ -14,6 +14,7 @@ import time
 
 from layerfs import native
 from layerfs.captured import Problem, Rules, Totals, entry_kind
+from layerfs.companions import held_still, journals_in, state_at, torn
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, read_file
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
@@ -23,6 +24,7 @@ from layerfs.objects.environment import join
 from layerfs.objects.source import ObjectStore
 from layerfs.progress import Progress
 from layerfs.rows import NOT_REGULAR, FileRead, Row
+from layerfs.statcache import kernel_now_ns
 
 BATCH_FILES = 256
 BATCH_BYTES = 8 * 1024 * 1024
@@ -133,7 +135,8 @@ class Leaves:
         listing.items[row.name] = Entry(kind, row.mode & MODE_MASK, *owner, row.mtime_ns, 0, ref, xattrs)
 
     def files(self, listing: Listing, reading: list[Row]) -> None:
-        """Read files and make their entries: small ones in batches, each large one by itself."""
+        """Read files and make their entries: small ones in batches, each large one by itself, databases as a whole."""
+        started_ns = kernel_now_ns()
         batch: list[Row] = []
         size = 0
         for row in reading:
@@ -147,6 +150,30 @@ class Leaves:
                 batch, size = [], 0
         if batch:
             self._small(listing, batch)
+        read = {row.name for row in reading}
+        for database, journal in list(journals_in(listing.items)) if read else ():
+            if database in listing.items and (database in read or journal in read):
+                self._together(listing, (database, journal), started_ns)
+
+    def _together(self, listing: Listing, names: tuple[bytes, bytes], started_ns: int) -> None:
+        """Read a database and its journal again until both are of one instant."""
+        for attempt in range(TORN_RETRIES):
+            moved = False
+            for name in names:
+                entry = listing.items.get(name)
+                then = None if entry is None else (entry.size, entry.mtime_ns)
+                moved = moved or not held_still(then, state_at(listing.fd, name), started_ns)
+            if not moved:
+                return
+            time.sleep(TORN_PAUSE_SECONDS * (attempt + 1))
+            started_ns = kernel_now_ns()
+            for name in names:
+                fresh = _restat(listing.fd, name)
+                listing.items.pop(name, None)
+                if fresh is not None:
+                    self._large(listing, fresh)
+        if not self.rules.allow_torn:
+            raise torn(join(listing.path, names[0]))
 
     def _small(self, listing: Listing, batch: list[Row]) -> None:
         results = native.read_files(listing.fd, [row.name for row in batch], ONE_PIECE_LIMIT - 1)
@@ -177,7 +204,7 @@ class Leaves:
         if result.errno not in (0, NOT_REGULAR, errno.EFBIG, errno.ELOOP):
             self.problem(listing, row, OSError(result.errno, ""))
             return
-        fresh = _restat(listing.fd, row)
+        fresh = _restat(listing.fd, row.name)
         if fresh is None:
             return
         kind = entry_kind(fresh.mode)
@@ -219,18 +246,21 @@ class Leaves:
         )
 
 
-def _restat(fd: int, row: Row) -> Row | None:
+def _restat(fd: int, name: bytes) -> Row | None:
     try:
-        info = os.stat(row.name, dir_fd=fd, follow_symlinks=False)
+        info = os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return row._replace(
-        mode=info.st_mode,
-        uid=info.st_uid,
-        gid=info.st_gid,
-        size=info.st_size,
-        rdev=info.st_rdev,
-        ino=info.st_ino,
-        mtime_ns=info.st_mtime_ns,
-        ctime_ns=info.st_ctime_ns,
+    return Row(
+        name,
+        info.st_mode,
+        info.st_uid,
+        info.st_gid,
+        info.st_nlink,
+        info.st_dev,
+        info.st_rdev,
+        info.st_size,
+        info.st_ino,
+        info.st_mtime_ns,
+        info.st_ctime_ns,
     )

@@ -9,12 +9,14 @@ only once the objects they name are in the store.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from layerfs.capture import capture_directory
 from layerfs.captured import Problem, Rules
 from layerfs.capturerules import exclusion
+from layerfs.companions import held_still, journals_in, state_at, torn
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
 from layerfs.history import CommitReader
@@ -32,7 +34,7 @@ from layerfs.workspace.applying import clear_remains
 from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
 from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 from layerfs.workspace.unrepresented import keep_unrepresented
-from layerfs.workspace.upper import Content, UpperEntry, scan_upper
+from layerfs.workspace.upper import Content, UpperEntry, UpperScan, scan_upper
 from layerfs.workspace.uppercache import decode_cache
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -166,21 +168,32 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
         upper = os.open(upper_directory(store, record.name), _DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         raise NotFound(f"the upper of workspace {quote(record.name)} is gone") from None
+    read = 0
     try:
-        scan = scan_upper(
-            upper,
-            store.objects,
-            base,
-            started_ns=kernel_now_ns(),
-            userxattr=record.userxattr,
-            keep_owners=record.userxattr,
-            skip=frozenset((POINTER,)),
-            cache=cache,
-        )
-        pending = scan.pending()
-        settled = scan.settle(
-            {entry.path: _read_pending(upper, entry, objects, allow_torn) for entry in pending}
-        )
+        for attempt in range(TORN_RETRIES):
+            started_ns = kernel_now_ns()
+            scan = scan_upper(
+                upper,
+                store.objects,
+                base,
+                started_ns=started_ns,
+                userxattr=record.userxattr,
+                keep_owners=record.userxattr,
+                skip=frozenset((POINTER,)),
+                cache=cache,
+            )
+            pending = scan.pending()
+            settled = scan.settle(
+                {entry.path: _read_pending(upper, entry, objects, allow_torn) for entry in pending}
+            )
+            read += len(pending)
+            moved = _moved_database(upper, settled, {entry.path for entry in pending}, started_ns)
+            if moved is None or allow_torn:
+                break
+            if attempt == TORN_RETRIES - 1:
+                raise torn(moved)
+            cache = settled.cache()
+            time.sleep(TORN_PAUSE_SECONDS * (attempt + 1))
     finally:
         os.close(upper)
     root = edit_paths(objects, base, settled.edits())
@@ -188,7 +201,21 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
     def keep() -> None:
         write_cache(cache_path, (settled.cache().encode(),), store.files.owner)
 
-    return Snapshot(root, [], [], len(pending), keep)
+    return Snapshot(root, [], [], read, keep)
+
+
+def _moved_database(upper: int, settled: UpperScan, read: set[bytes], started_ns: int) -> bytes | None:
+    """Return a database that is perhaps not of one instant with its journal, of those of which anything was read."""
+    found = {entry.path: entry for entry in settled.found}
+    for database, journal in journals_in(found):
+        if database not in read and journal not in read:
+            continue
+        for path in (database, journal):
+            row = found[path].row if path in found else None
+            then = None if row is None else (row.size, row.mtime_ns)
+            if not held_still(then, state_at(upper, path), started_ns):
+                return database
+    return None
 
 
 def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
@@ -202,8 +229,6 @@ def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_tor
 def _read_steady(
     directory: int, name: bytes, objects: ObjectStore, allow_torn: bool, entry: UpperEntry
 ) -> FileContent:
-    import time
-
     for attempt in range(TORN_RETRIES):
         if attempt:
             time.sleep(TORN_PAUSE_SECONDS * attempt)

@@ -75,6 +75,59 @@ def test_a_database_is_whole_in_every_frozen_commit(
             assert db.execute("select coalesce(sum(b), 0), count(*) % 2 from t").fetchone() == (0, 0)
 
 
+PACED = WRITER.replace("n += 1", "n += 1; print(n, flush=True); time.sleep(0 if n % 50 else 0.06)")
+"""Fifty transactions at a time, and a pause in which a commit may come through."""
+
+
+@pytest.mark.parametrize("engine", ["source", "overlay"])
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_database_is_whole_or_refused_in_every_other_commit(
+    world: World, engine: str, mode: str, request: pytest.FixtureRequest
+) -> None:
+    project = world.work / "project"
+    project.mkdir()
+    (project / "file").write_bytes(b"x")
+    world.ok("init", cwd=project)
+    place = project
+    if engine == "overlay":
+        request.getfixturevalue("need_overlay")
+        place = Path(world.ok("mount", "work", cwd=project).text.strip())
+    script = PACED.replace("journal_mode=wal", f"journal_mode={mode}; pragma wal_autocheckpoint=7")
+    script = script.replace('db.execute("pragma', 'db.executescript("pragma')
+    log = world.work / "acknowledged"
+    with log.open("wb") as output:
+        writer = subprocess.Popen([sys.executable, "-c", script, str(place / "data.db")], stdout=output)
+    made: list[tuple[int, int]] = []
+    refused = 0
+    rounds = 200 if request.config.getoption("--full") else 12
+    try:
+        while not log.stat().st_size:
+            time.sleep(0.01)
+        for number in range(rounds):
+            acknowledged = int(log.read_bytes().splitlines()[-1])
+            outcome = world.run("commit", "-m", f"round {number}", cwd=place)
+            assert outcome.code in (0, 13), outcome.text
+            refused += outcome.code == 13
+            if outcome.code == 0:
+                made.append((number, acknowledged))
+            else:
+                assert b"data.db" in outcome.err
+    finally:
+        stop(writer)
+    print(f"{len(made)} commits, {refused} refused")
+    assert made, "no commit came through the pauses"
+    if engine == "overlay":
+        world.ok("unmount", "work", "--discard", cwd=project)
+    for back, (number, acknowledged) in enumerate(reversed(made)):
+        target = world.work / f"out{number}"
+        world.ok("checkout", f"work~{back}", "--to", target, cwd=project)
+        with sqlite3.connect(target / "data.db") as db:
+            assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+            total, count = db.execute("select coalesce(sum(b), 0), count(*) from t").fetchone()
+            assert total == 0 and count % 2 == 0
+            assert count // 2 >= acknowledged, "what was committed before the commit began is missing from it"
+
+
 def state_of(pid: int) -> str:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0]
