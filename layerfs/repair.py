@@ -88,8 +88,9 @@ class _Repair:
                 return
             except StoreDamaged as error:
                 moves = self._all_moves()
-                store.salvage_database(max((move.sequence for move in moves), default=0), moves)
-                self._register_all()
+                # With moves lost nobody knows which pack files belong to the store: all are taken to.
+                last = max((move.sequence for move in moves), default=0)
+                store.salvage_database(last, moves, self._numbers())
                 self.done.append(f"{error.message}: database made of the {len(moves)} moves that were found")
         self._log_is_broken = True
 
@@ -136,11 +137,6 @@ class _Repair:
                         for move in moves_in(scanned):
                             found[move.sequence] = move
         return [found[sequence] for sequence in sorted(found)]
-
-    def _register_all(self) -> None:
-        """Register every pack file: with moves lost nobody knows which belong to the store."""
-        self._store.register_packs(self._numbers())
-        self._store.objects.refresh()
 
     def packs(self) -> None:
         """Save what is whole of damaged packs, and make indexes anew."""

@@ -273,13 +273,24 @@ class Store:
         finally:
             self._lane.leave()
 
-    def salvage_database(self, sequence: int, moves: Iterable[Move]) -> None:
-        """Make the database anew from the moves that could be found, which need not follow from each other."""
+    def salvage_database(self, sequence: int, moves: Iterable[Move], numbers: Iterable[int]) -> None:
+        """Make the database anew from the moves that could be found, which need not follow from each other.
+
+        Every pack of ``numbers`` is registered in it before it takes the old one's place, or a repair that follows on a
+        killed one would take them for nobody's. A restart must follow.
+        """
         self._lane.enter()
         try:
-            number = self._log.begin(sequence + 1)
-            state = State(self.format.store_id, sequence, number, packs.HEADER_BYTES, number)
-            self._replace_database(state, lambda fresh: salvage_moves(fresh, moves, number))
+            begun = self._log.begin(sequence + 1)
+            state = State(self.format.store_id, sequence, begun, packs.HEADER_BYTES, begun)
+
+            def fill(fresh: MetaDb) -> None:
+                salvage_moves(fresh, moves, begun)
+                with fresh.transaction():
+                    for number in numbers:
+                        fresh.add_pack(PackRow(number, packs.BULK, sequence))
+
+            self._replace_database(state, fill)
         finally:
             self._lane.leave()
 
@@ -303,14 +314,6 @@ class Store:
         """Open packs and indexes again, after a repair changed them."""
         self.objects.close()
         self._objects = ObjectDatabase(self.files, self._packs_fd, self.db)
-
-    def register_packs(self, numbers: Iterable[int]) -> None:
-        """Register pack files in a database made of what could be found; a restart must follow."""
-        state = self.db.state()
-        with self.db.transaction():
-            for number in numbers:
-                if number != state.open_pack:
-                    self.db.add_pack(PackRow(number, packs.BULK, state.sequence))
 
     def _replace_database(self, state: State, fill: Callable[[MetaDb], object]) -> None:
         name = b".rebuild.db"

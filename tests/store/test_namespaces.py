@@ -124,7 +124,7 @@ def test_a_workspace_of_another_namespace_is_neither_mounted_again_nor_taken_awa
             other.document("prune", "--cache", "--dropped-expire", "0", "--reflog-expire", "0")
             assert one.shell('cat "$1/a" "$1/b" "$1/d/b"', place).out == b"committed\nopen\nb\n"
         second = two.document("mount", "f", shared.work / "second", "--engine", "overlay")
-        assert second["workspace"]["name"] == "f.2" and not second["healed"]
+        assert second["name"] == "f.2" and not second["healed"]
         assert one.shell('echo more >> "$1/b"', place).code == 0
         one.document("commit", "-m", "again", cwd=place)
         assert one.shell('echo uncommitted > "$1/c"', place).code == 0
