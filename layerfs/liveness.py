@@ -3,7 +3,7 @@
 Owns the marking pass that collection and copying share. Instead of a set of ids it keeps one byte per row of each pack's
 index, so five million objects cost five megabytes; nodes to be read wait on a stack that is worked off in bites, each in
 the order of the packs, so that every frame is decoded about once. An object that lies in several packs is marked where it
-is found first.
+is found first. The indexes are checked to the last byte: one that lies would have something dropped that is needed.
 
 Marking can be repeated with more starts and costs only what is new. Objects outside the given packs (committed after the
 list was made) are followed too and remembered by id; there are few of them.
@@ -71,7 +71,7 @@ class Liveness:
         self._database = database
         self._stop = stop
         self._progress = progress
-        self.packs = {number: PackMarks(number, database.index(number)) for number in numbers}
+        self.packs = {number: PackMarks(number, database.sound_index(number)) for number in numbers}
         self._order = [self.packs[number] for number in sorted(self.packs, reverse=True)]
         self._recent: set[ObjectId] = set()
         self.others: dict[ObjectId, Kind] = {}

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from layerfs.errors import LayerfsError
+from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
 from layerfs.objects.bulk import BulkPack
@@ -185,7 +185,12 @@ class _Order:
         return sum(map(len, self._rows.values()))
 
     def find(self) -> None:
-        """Walk history, oldest state first, and then take what it does not reach."""
+        """Walk history, oldest state first, and then take what it does not reach.
+
+        What an index does not list is dropped with its pack, so an index that lies stops it all.
+        """
+        for number in self._chosen:
+            self._objects.sound_index(number)
         self._progress.phase("ordering")
         layers, commits = self._history()
         for oid in layers:
@@ -227,7 +232,7 @@ class _Order:
         self._seen.add(prefix)
         try:
             located = self._objects.locate(oid)
-        except LayerfsError:
+        except MissingObject:
             return False
         if located.pack not in self._chosen:
             return False
@@ -281,10 +286,17 @@ class _Order:
                 continue
             descriptor = self._objects.pack_descriptor(number)
             end = os.fstat(descriptor).st_size
-            for scanned in packs.scan_frames(descriptor, packs.HEADER_BYTES, end):
+            at = packs.HEADER_BYTES
+            for scanned in packs.scan_frames(descriptor, at, end):
+                at = scanned.end
                 for row in frames.read_objects(scanned.frame, scanned.head):
                     if row.kind != Kind.MOVE:
                         self._take(Kind(row.kind), row.oid, b"\xff", 1 << 62)
+            if at != end:
+                raise StoreDamaged(
+                    f"pack {packs.pack_name(number)} is damaged at offset {at}",
+                    "'layerfs fsck' names what is affected",
+                )
 
     def objects(self, kind: Kind) -> list[tuple[ObjectId, int, bool]]:
         """Return id, length and whether there are other versions, of every object of a kind, in order."""
@@ -391,7 +403,7 @@ class _Writer:
         if self._pack is None:
             self._pack = self._store.make_bulk()
             self._made.append(self._pack)
-        self._pack.append_dense(frame, kind, ids)
+        self._pack.append(frame, [(kind, oid, length) for oid, length in ids])
         self._progress.advance(len(ids), sum(length for _, length in ids))
 
 
@@ -411,6 +423,9 @@ def _batches(rows: Iterable[tuple[ObjectId, int, bool]]) -> Iterator[list[tuple[
 def _encode(kind: Kind, group: list[tuple[ObjectId, bytes]], level: int | None) -> bytes:
     payloads = [payload for _, payload in group]
     size = sum(map(len, payloads)) + frames.COLUMN_BYTES * (len(payloads) + 1)
+    if size > frames.MAX_RAW:  # an object that fills a frame leaves no room for a column of lengths
+        compressor = None if level is None else frames.make_compressor(min(level, NODE_LEVEL), size)
+        return frames.encode_frame([(kind, oid, payload) for oid, payload in group], compressor)
     named = named_among(kind, group)
     if level is None:
         return frames.encode_dense_frame(kind, payloads, None, named)

@@ -15,7 +15,7 @@ from layerfs.atomicfile import NEW, Files, lock_file
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
-from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places
+from layerfs.objects.packindex import IndexBuilder, frame_places
 
 TEMPORARY = b".bulk-"
 TEMPORARY_INDEX = b".index-"
@@ -48,15 +48,6 @@ class BulkPack:
         self._index.add_frame(offset, objects)
         self._length += len(frame)
         return offset
-
-    def append_dense(self, frame: bytes, kind: int, objects: list[tuple[ObjectId, int]]) -> None:
-        """Write a dense frame of these objects (id, length)."""
-        start = 0
-        for oid, length in objects:
-            self._index.add(oid[:PREFIX_BYTES], (self._length, start, length, kind))
-            start += length
-        self._files.write(self._descriptor, frame, self._length)
-        self._length += len(frame)
 
     @property
     def length(self) -> int:
@@ -135,7 +126,9 @@ def sweep(files: Files, packs_fd: int, registered: set[int], base: int) -> list[
     for entry in sorted(os.listdir(packs_fd)):
         name = os.fsencode(entry)
         number = packs.file_number(name)
-        if number in registered or not (number or name.startswith((TEMPORARY, TEMPORARY_INDEX, NEW, b".log-"))):
+        if number in registered or not (
+            number or name.startswith((TEMPORARY, TEMPORARY_INDEX, NEW, b".log-"))
+        ):
             continue
         try:
             descriptor = files.open(packs_fd, name)

@@ -75,6 +75,9 @@ SMALLEST = HEADER.size + COLUMN_BYTES + CHECKSUM.size
 NOT_WORTH_NUMERATOR, NOT_WORTH_DENOMINATOR = 31, 32
 """A group that does not shrink below 31/32 of its size is stored as is: reading it is then free."""
 
+_DECLARES_SIZE = 0xE0
+"""Bits of the first byte of a zstd stream: its content size follows."""
+
 LEAST_SQUEEZED = 64
 SAMPLE_PLACES = 3
 SAMPLE_BYTES = 1536
@@ -354,6 +357,8 @@ def read_stream(data: bytes, row: DeltaObject, prefix: bytes | None) -> bytes:
     stream = memoryview(data)[row.stored_start : row.stored_start + row.stored_length]
     if not row.length:
         return b""
+    if not stream or stream[0] & _DECLARES_SIZE:  # as much as it says would be allocated
+        raise StoreDamaged("object of a delta frame is no stream of the form that is written")
     dictionary = None if not prefix else zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT)
     decompressor = zstandard.ZstdDecompressor(dictionary, format=zstandard.FORMAT_ZSTD1_MAGICLESS)
     try:

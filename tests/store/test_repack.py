@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,13 @@ from storekit import (
 )
 
 from layerfs.collect import CollectOptions, collect
+from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
 from layerfs.objects.commits import read_commit
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
+from layerfs.objects.packindex import PREFIXES_START, SUFFIX_BYTES
 from layerfs.pointers import Retention, read_pointers
 from layerfs.repack import RepackOptions, repack
 from layerfs.store import Store
@@ -119,6 +122,54 @@ def test_content_that_does_not_compress_is_stored_as_it_is(tmp_path: Path) -> No
         contents = [scanned.head for scanned in found if scanned.head.flags == Kind.CHUNK]
         assert sorted(head.codec for head in contents) == [frames.RAW, frames.ZSTD]
         assert files_of(store, "b0") == {b"noise": noise}
+
+
+def collect_all(store: Store) -> None:
+    """Collect as long after the last change as it takes for everything to expire."""
+    collect(store, CollectOptions(Retention(time.time_ns() + 10**18, 0, 0)))
+
+
+def test_an_object_that_fills_a_frame_is_repacked(tmp_path: Path) -> None:
+    """With the lengths that dense frames hold there is no room for it."""
+    payload = b"a" * frames.MAX_RAW
+    with make_store(tmp_path / "s") as store:
+        grow(store, 4)
+        with store.batch() as batch:
+            large = batch.put(Kind.CHUNK, payload)
+            with store.lane() as lane:
+                lane.apply(batch, ())
+        repack(store)
+        assert store.objects.read(large, Kind.CHUNK) == payload
+        assert_clean(store)
+
+
+@pytest.mark.parametrize("row", range(0, 60, 7))
+@pytest.mark.parametrize("drop", [repack, collect_all])
+def test_nothing_is_dropped_because_an_index_lies(
+    tmp_path: Path, drop: Callable[[Store], object], row: int
+) -> None:
+    """One flipped bit hides an object, or says that it lies elsewhere; the pack still has it."""
+    with make_store(tmp_path / "s") as store:
+        grow(store, 20)
+        store.seal_open_pack()
+        store.objects.refresh()
+        before = everything(store)
+        number = next(
+            number for number in store.objects.pack_numbers() if store.objects.index(number).count > 60
+        )
+        count = store.objects.index(number).count
+    path = tmp_path / "s" / "packs" / packs.index_file(number).decode()
+    whole = path.read_bytes()
+    for at in (PREFIXES_START + SUFFIX_BYTES * row + 9, PREFIXES_START + SUFFIX_BYTES * count + 7 * row):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with open_store(tmp_path / "s") as store:
+            with pytest.raises(StoreDamaged, match="index of pack") as raised:
+                drop(store)
+            assert "--repair" in raised.value.hint
+    path.write_bytes(whole)
+    with open_store(tmp_path / "s") as store:
+        assert everything(store) == before
+        assert_clean(store)
 
 
 def test_a_reader_of_the_old_packs_goes_on(tmp_path: Path) -> None:

@@ -273,3 +273,20 @@ def test_every_flipped_byte_of_a_pack_of_deltas_is_found(tmp_path: Path) -> None
                     continue
     pack.write_bytes(whole)
     assert os.path.getsize(pack) == len(whole)
+
+
+@pytest.mark.parametrize("size", [1 << 40, 1 << 33, 1])
+@pytest.mark.parametrize("prefix", [None, b"some prefix"])
+def test_a_stream_that_declares_its_size_is_damage_and_is_not_believed(
+    size: int, prefix: bytes | None
+) -> None:
+    """The decoder would allocate a terabyte for it."""
+    stream = b"\xe0" + size.to_bytes(8, "little") + b"\x01\x00\x00"
+    row = frames.DeltaObject(Kind.CHUNK, ObjectId(bytes(32)), 0, 100, None, 0, len(stream))
+    with pytest.raises(StoreDamaged, match="stream"):
+        frames.read_stream(stream, row, prefix)
+
+
+def test_an_object_without_a_stream_is_damage() -> None:
+    with pytest.raises(StoreDamaged, match="stream"):
+        frames.read_stream(b"", frames.DeltaObject(Kind.CHUNK, ObjectId(bytes(32)), 0, 100, None, 0, 0), None)
