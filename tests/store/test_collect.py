@@ -149,6 +149,7 @@ def test_the_reflog_of_a_living_branch_expires_later(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_dying_at_a_step_and_committing_the_same_bytes_again(tmp_path: Path, step: str) -> None:
+    """C5: an interrupted collection makes no later commit rely on what it was about to drop."""
     place = tmp_path / "s"
     kept = build(place)
 
