@@ -1,4 +1,4 @@
-"""Packed maps: numbers by object id, for batches and packs of millions of objects.
+"""Packed maps: numbers by object id, for batches of millions of objects.
 
 A dictionary takes 200 bytes for each; here it holds the latest only, and what is older lies packed in runs by the first
 two bytes of the id. Ids are hashes, so the runs are of one length or nearly, and to search one is to search some hundred
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _BUCKET_BYTES = 2
-_LATEST = 1 << 16
+_LATEST = 1 << 15
 
 
 class PackedMap:

@@ -40,7 +40,6 @@ from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
-from layerfs.objects.packedmap import PackedMap
 from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
 
 MAGIC = b"LFINDEX1"
@@ -88,29 +87,25 @@ class IndexBuilder:
     """Collects the rows of a pack while it is written; of an object that lies in it twice the first place counts."""
 
     def __init__(self) -> None:
-        self._places = PackedMap(PREFIX_BYTES, _PLACE_BYTES)
+        self._rows = [bytearray() for _ in range(256)]
         self._frames: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._places)
 
     def add(self, prefix: bytes, place: tuple[int, int, int, int]) -> None:
         """Add one object."""
         frame, start, length, kind = place
-        number = self._number(frame)
-        if prefix not in self._places:
-            self._places.put(prefix, _pack(number, start, length, kind))
+        self._put(prefix, _pack(self._number(frame), start, length, kind))
 
     def add_frame(self, offset: int, objects: Iterable[tuple[int, ObjectId, int]]) -> None:
         """Add the objects (kind, id, length) of a frame at ``offset``, in its order."""
-        places = self._places
         frame = self._number(offset)
         start = 0
         for kind, oid, length in objects:
-            prefix = oid[:PREFIX_BYTES]
-            if kind != Kind.MOVE and prefix not in places:
-                places.put(prefix, _pack(frame, start, length, kind))
+            if kind != Kind.MOVE:
+                self._put(oid, _pack(frame, start, length, kind))
             start += length
+
+    def _put(self, oid: bytes, place: int) -> None:
+        self._rows[oid[0]] += oid[1:PREFIX_BYTES] + place.to_bytes(_PLACE_BYTES, "little")
 
     def _number(self, offset: int) -> int:
         frame = self._frames.setdefault(offset, len(self._frames))
@@ -123,34 +118,37 @@ class IndexBuilder:
         fanout = [0] * 256
         totals = [0] * (2 * Kind.LAYER)
         most_start = most_length = 0
-        prefixes = bytearray()
-        for prefix, place in self._places.items():
-            prefixes += prefix[1:]
-            fanout[prefix[0]] += 1
-            _, start, length, kind = _unpack(place)
-            totals[2 * kind - 2] += 1
-            totals[2 * kind - 1] += length
-            most_start = max(most_start, start)
-            most_length = max(most_length, length)
+        body = bytearray(PREFIXES_START)
+        places = bytearray()
+        for first, rows in enumerate(map(bytes, self._rows)):
+            found: dict[bytes, bytes] = {}
+            for at in range(0, len(rows), SUFFIX_BYTES + _PLACE_BYTES):
+                middle = at + SUFFIX_BYTES
+                found.setdefault(rows[at:middle], rows[middle : middle + _PLACE_BYTES])
+            fanout[first] = len(found)
+            for suffix in sorted(found):
+                place = found[suffix]
+                _, start, length, kind = _unpack(int.from_bytes(place, "little"))
+                totals[2 * kind - 2] += 1
+                totals[2 * kind - 1] += length
+                most_start = max(most_start, start)
+                most_length = max(most_length, length)
+                body += suffix
+                places += place
         widths = most_start.bit_length(), most_length.bit_length(), max(0, len(self._frames) - 1).bit_length()
         wide = (KIND_BITS + sum(widths) + 7) // 8
         start_at, length_at, frame_at = accumulate(widths[:2], initial=KIND_BITS)
-        rows = bytearray()
-        for _, place in self._places.items():
-            frame, start, length, kind = _unpack(place)
+        for at in range(0, len(places), _PLACE_BYTES):
+            frame, start, length, kind = _unpack(int.from_bytes(places[at : at + _PLACE_BYTES], "little"))
             row = kind | start << start_at | length << length_at | frame << frame_at
-            rows += row.to_bytes(wide, "little")
-        body = b"".join(
-            (
-                HEADER.pack(MAGIC, pack_length, len(self._places), len(self._frames), *widths, wide),
-                TOTALS.pack(*totals),
-                FANOUT.pack(*accumulate(fanout)),
-                prefixes,
-                rows,
-                *map(OFFSET.pack, self._frames),
-            )
-        )
-        return body + CHECKSUM.pack(xxh3_64_intdigest(body))
+            body += row.to_bytes(wide, "little")
+        HEADER.pack_into(body, 0, MAGIC, pack_length, sum(fanout), len(self._frames), *widths, wide)
+        TOTALS.pack_into(body, HEADER.size, *totals)
+        FANOUT.pack_into(body, FANOUT_START, *accumulate(fanout))
+        for offset in self._frames:
+            body += OFFSET.pack(offset)
+        body += CHECKSUM.pack(xxh3_64_intdigest(body))
+        return bytes(body)
 
 
 def _pack(frame: int, start: int, length: int, kind: int) -> int:
