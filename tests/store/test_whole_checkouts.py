@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,3 +140,19 @@ def test_damage_is_found_before_it_is_written(store: Store, tmp_path: Path) -> N
     with pytest.raises(StoreDamaged, match="pack"):
         export(store, target)
     assert not target.exists()
+
+
+def test_a_target_that_fills_up_is_taken_away_again(
+    store: Store, tmp_path: Path, need_root_mounts: None
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", small], check=True, timeout=20)
+    try:
+        (small / "mine").write_bytes(b"stays")
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            export(store, small / "target")
+        assert caught.value.errno == errno.ENOSPC and caught.value.filename
+        assert [each.name for each in small.iterdir()] == ["mine"]
+    finally:
+        subprocess.run(["umount", small], check=True, timeout=20)
