@@ -76,6 +76,40 @@ def test_unchanged_files_are_not_opened_again(tmp_path: Path) -> None:
     assert (third.totals.files, third.totals.size) == (first.totals.files, first.totals.size)
 
 
+def test_a_directory_in_many_runs_is_captured_like_one_in_a_single_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    for number in range(40):
+        inner = source / f"{number:02d}-directory"
+        inner.mkdir(parents=True)
+        (inner / "file").write_bytes(b"%d" % number)
+        (source / f"{number:02d}-file").write_bytes(b"%d" % number)
+    os.link(source / "07-file", source / "31-directory" / "link")
+    os.link(source / "20-file", source / "21-link")
+    settle(source)
+    objects = MemoryObjects()
+    whole = capture(source, objects)
+    monkeypatch.setattr(native, "ROWS_AT_ONCE", 3)
+    first = capture(source, objects)
+    assert (first.root, first.cache) == (whole.root, whole.cache)
+
+    for number in range(10, 16):
+        (source / f"{number:02d}-file").unlink()
+    for name in ("00-aa", "21-new", "zz"):
+        (source / name).write_bytes(b"new")
+    (source / "21-link").unlink()
+    os.link(source / "20-file", source / "39-link")
+    (source / "31-directory" / "file").write_bytes(b"changed")
+    os.rename(source / "33-directory", source / "33-moved")
+    settle(source)
+    second = capture(source, objects, first.root, stored(tmp_path, first.cache))
+    assert second.root == capture(source, MemoryObjects()).root
+    assert second.totals.read_files < 10
+    third = capture(source, objects, second.root, stored(tmp_path, second.cache))
+    assert (third.root, third.totals.read_files) == (second.root, 0)
+
+
 def stored(tmp_path: Path, cache: StatCache) -> StatCache:
     """Return the cache as a later process has it."""
     place = os.fsencode(tmp_path / "stat-cache")
