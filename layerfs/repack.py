@@ -61,7 +61,6 @@ RAW_BYTES = 1024 * 1024
 READ_BYTES = 24 * 1024 * 1024
 """Contents read at once; in the order of the packs, so that a frame is decoded once for each such batch at most."""
 
-CACHE_BYTES = 32 * 1024 * 1024
 NAME_ORDER_BYTES = 4 << 30
 """Above so many bytes contents are ordered by path alone, which is nearly how they lie already."""
 
@@ -116,7 +115,6 @@ def repack(
             order = _Order(store, frozenset(chosen), progress)
             order.find()
             step("write")
-            store.objects.limit_cache(CACHE_BYTES)
             _Writer(store, order, made, options.level, progress).write()
             step("swap")
             with store.lane() as lane:

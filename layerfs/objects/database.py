@@ -34,7 +34,7 @@ from layerfs.objects.source import ReadGroup
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
 
-CACHE_BYTES = 64 * 1024 * 1024
+CACHE_BYTES = 32 * 1024 * 1024
 DECODED_KEPT = 20_000
 DELTA_CACHE_BYTES = 16 * 1024 * 1024
 MAX_CHAIN = 48
@@ -228,10 +228,6 @@ class ObjectDatabase:
         self._descriptors.clear()
         self._cache.clear()
         self._deltas.clear()
-
-    def limit_cache(self, size: int) -> None:
-        """Keep at most so many bytes of decoded frames from now on."""
-        self._cache_bytes = size
 
     def appended(self) -> None:
         """Note that this process added objects to the open pack; the list of packs is what it was."""

@@ -114,7 +114,7 @@ class IndexBuilder:
         return frame
 
     def encode(self, pack_length: int) -> bytes:
-        """Return the ``.idx`` bytes of a pack of this length. What was collected is used up: both at once take twice as much."""
+        """Return the ``.idx`` bytes of a pack of this length. What was collected is used up, so as not to have both."""
         fanout = [0] * 256
         totals = [0] * (2 * Kind.LAYER)
         most_start = most_length = 0
