@@ -176,7 +176,7 @@ def test_no_store(
 ) -> None:
     monkeypatch.setenv("LAYERFS_STORE", "/dev/null")
     words = {"diff-tree": "a b", "merge-base": "a b", "ls-tree": "a", "ls-extents": "a", "rev-list": "a"}
-    words |= {"write-tree": ".", "commit-tree": "a"}
+    words |= {"write-tree": ".", "commit-tree": "a", "read-extent": "a 0", "splice-extent": "a 0 0"}
     name = row.name  # type: ignore[attr-defined]
     code, out, err = run(capfdbinary, name, *words.get(name, "").split())
     assert (code, out) == (10, b"") and err.startswith(b"layerfs: error: cannot open store '/dev/null'"), err

@@ -19,9 +19,9 @@ from world import ROOT
 
 WAYS = ("root", "user", "copy")
 GIT_WORDS = {
-    "root": {"LINKS": "--local", "MOVE": "git mv"},
-    "user": {"LINKS": "--no-hardlinks", "MOVE": "mv"},
-    "copy": {"LINKS": "--local", "MOVE": "git mv"},
+    "root": {"LINKS": "--local", "MOVE": "git mv dir moved"},
+    "user": {"LINKS": "--no-hardlinks", "MOVE": "mv dir moved; git add -A dir moved"},
+    "copy": {"LINKS": "--local", "MOVE": "git mv dir moved"},
 }
 """How to clone and to rename a directory: git wants more than a user namespace gives, as layerfs-posix(7) says."""
 GIT_SETTINGS = "[user]\nname = t\nemail = t@example.org\n[gc]\nauto = 0\n[safe]\ndirectory = *\n"
@@ -48,8 +48,7 @@ TOOLS = {
         git switch -q trunk
         test "$(cat one)" = 1
         git merge -q topic
-        $MOVE dir moved
-        git add -A dir moved
+        eval "$MOVE"
         git commit -q -m moved
         git worktree add -q tree topic
         test -e tree/dir/two
