@@ -126,13 +126,15 @@ class _Walk:
         self.device = device
         self.mounts: list[bytes] = []
         self.changed: list[int] = []
-        self.builder = CacheBuilder(cache)
+        self.builder = CacheBuilder(cache, self.rules.stamp)
         self.members: dict[tuple[int, int], list[tuple[bytes, int]]] = {}
 
     def captured_tree(self, fd: int, base: TreeId | None) -> TreeId:
         """Capture the whole tree."""
         record = self.cache.root if base is not None else None
-        if record is not None:
+        if record is not None and self.cache.stamp != self.rules.stamp:
+            self.changed = self.cache.everything()
+        elif record is not None:
             changed, linked = self.cache.changed(fd)
             if not changed and record.tree == base:
                 self.totals.add(record.sums)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from layerfs.objects.entry import Entry, EntryKind
-from layerfs.statcache import StatCache, Sums
+from layerfs.statcache import NO_STAMP, StatCache, Sums
 
 KIND_OF_TYPE = {
     stat.S_IFREG: EntryKind.FILE,
@@ -39,6 +39,8 @@ class Rules(NamedTuple):
     allow_torn: bool = False
     keep_owners: bool = False
     """The caller cannot own files as others do: where the state before has another owner for a path, it keeps it."""
+    stamp: bytes = NO_STAMP
+    """Another one for rules that exclude something else: then no directory counts as unchanged."""
 
 
 class Totals:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+import xxhash
+
 from layerfs.layout import POINTER
+from layerfs.statcache import NO_STAMP
 
 
 def compile_pattern(pattern: bytes) -> re.Pattern[bytes]:
@@ -40,3 +43,9 @@ def exclusion(patterns: Iterable[bytes], paths: Iterable[bytes] = ()) -> Callabl
     if not compiled:
         return exact.__contains__
     return lambda path: path in exact or any(pattern.fullmatch(path) for pattern in compiled)
+
+
+def exclusion_stamp(patterns: Iterable[bytes], paths: Iterable[bytes] = ()) -> bytes:
+    """Return eight bytes that are others for other patterns or paths: what one exclusion left out another may take."""
+    parts = [b"\0".join(sorted(set(each))) for each in (patterns, paths)]
+    return xxhash.xxh3_64(b"\0\0".join(parts)).digest() if any(parts) else NO_STAMP

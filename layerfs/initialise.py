@@ -17,7 +17,7 @@ from typing import NamedTuple
 from layerfs.authorship import Author
 from layerfs.capture import capture_directory
 from layerfs.captured import Captured, Rules
-from layerfs.capturerules import exclusion
+from layerfs.capturerules import exclusion, exclusion_stamp
 from layerfs.errors import AlreadyExists, Busy, LayerfsError, NotFound, Refused, UsageError, quote
 from layerfs.ids import CommitId, LayerId
 from layerfs.layout import FORMAT, POINTER, is_inside, read_pointer
@@ -164,8 +164,12 @@ def _capture_first(
     settings: Settings,
     progress: Progress,
 ) -> Initialised:
+    patterns = settings.patterns("capture.exclude")
     rules = Rules(
-        exclusion(settings.patterns("capture.exclude")), options.cross_filesystems, options.allow_torn
+        exclusion(patterns),
+        options.cross_filesystems,
+        options.allow_torn,
+        stamp=exclusion_stamp(patterns),
     )
     directory = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

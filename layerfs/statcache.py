@@ -47,7 +47,7 @@ from layerfs import native
 from layerfs.ids import ObjectId, TreeId
 from layerfs.rows import ROW_HEADER, Row
 
-MAGIC = b"LFSTAT03"
+MAGIC = b"LFSTAT04"
 RACY_NS = 20_000_000
 COARSE_RACY_NS = 2_000_000_000
 NANO = 1_000_000_000
@@ -55,6 +55,8 @@ _CTIME_SECONDS_AT = 60
 _CTIME_NANOS_AT = 72
 _REALTIME_COARSE = 5
 _SUM_BYTES = 8
+NO_STAMP = bytes(8)
+"""Of a cache of captures that left nothing out by rules."""
 _MOST_ROWS = 0xFFFFFFFF
 RECORD_HEAD = Struct("<QIIIIIIQ32s")
 
@@ -127,8 +129,9 @@ def smudge(
 class StatCache:
     """The records of one tree; immutable. They may come in pieces, which stay apart unless they are looked into."""
 
-    def __init__(self, records: Buffer = b"", *more: Buffer) -> None:
+    def __init__(self, records: Buffer = b"", *more: Buffer, stamp: bytes = NO_STAMP) -> None:
         self.pieces: tuple[Buffer, ...] = (records, *more)
+        self.stamp = stamp
 
     @property
     def records(self) -> Buffer:
@@ -145,10 +148,10 @@ class StatCache:
     @property
     def head(self) -> bytes:
         """What a cache file of these records begins with: equal for equal ones."""
-        sum_of_all = xxhash.xxh3_64()
+        sum_of_all = xxhash.xxh3_64(self.stamp)
         for piece in self.pieces:
             sum_of_all.update(piece)
-        return MAGIC + sum_of_all.digest()
+        return MAGIC + self.stamp + sum_of_all.digest()
 
     def at(self, place: int) -> Record:
         """Return the record at a place."""
@@ -174,6 +177,16 @@ class StatCache:
         """Return the bytes of a record and all below."""
         return memoryview(self.records)[record.place : record.end]
 
+    def everything(self) -> list[int]:
+        """Return the places of all records."""
+        places: list[int] = []
+        waiting = [self.root] if self.root is not None else []
+        while waiting:
+            record = waiting.pop()
+            places.append(record.place)
+            waiting += self.children(record)
+        return sorted(places)
+
     def changed(self, directory: int) -> tuple[list[int], list[int]]:
         """Compare the tree open as ``directory`` with the records: places of the changed ones, places of the linked."""
         return native.changed_records(directory, self.records, len(os.sched_getaffinity(0)))
@@ -197,8 +210,9 @@ class _Seen(NamedTuple):
 class CacheBuilder:
     """The next cache while a capture goes on: directories captured anew, and pieces of the cache before."""
 
-    def __init__(self, before: StatCache) -> None:
+    def __init__(self, before: StatCache, stamp: bytes = NO_STAMP) -> None:
         self._before = before
+        self._stamp = stamp
         self._kept: dict[bytes, Record] = {}
         self._seen: dict[bytes, _Seen] = {}
 
@@ -216,7 +230,7 @@ class CacheBuilder:
         """Return the cache."""
         pieces: list[Buffer] = []
         self._put(b"", pieces)
-        return StatCache(*pieces)
+        return StatCache(*pieces, stamp=self._stamp)
 
     def _put(self, path: bytes, pieces: list[Buffer]) -> tuple[int, Sums] | None:
         """Add the records of a directory; return their length and sums, or None if nothing is known of it."""
@@ -250,8 +264,9 @@ def load_cache(path: bytes) -> StatCache:
         with open(
             path, "rb", buffering=0
         ) as file:  # unbuffered: a buffer's rest and what follows would be joined
-            head = file.read(len(MAGIC) + _SUM_BYTES)
-            cache = StatCache(file.read() if head.startswith(MAGIC) else b"")
+            head = file.read(len(MAGIC) + len(NO_STAMP) + _SUM_BYTES)
+            stamp = head[len(MAGIC) : -_SUM_BYTES]
+            cache = StatCache(file.read() if head.startswith(MAGIC) else b"", stamp=stamp)
     except FileNotFoundError:
         return StatCache()
     return cache if head == cache.head else StatCache()

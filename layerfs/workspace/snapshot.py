@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from layerfs.capture import capture_directory
 from layerfs.captured import Problem, Rules
-from layerfs.capturerules import exclusion
+from layerfs.capturerules import exclusion, exclusion_stamp
 from layerfs.companions import held_still, journals_in, state_at, torn
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
@@ -131,11 +131,13 @@ def _captured(
 ) -> Snapshot:
     settings = Settings(store.path)
     inside = [path[len(place.path.rstrip(b"/")) + 1 :] for path in _own_places(store, place.path)]
+    patterns = settings.patterns("capture.exclude")
     rules = Rules(
-        exclusion(settings.patterns("capture.exclude"), inside),
+        exclusion(patterns, inside),
         settings.flag("capture.cross-filesystems"),
         allow_torn,
         keep_owners=place.keep_owners,
+        stamp=exclusion_stamp(patterns, inside),
     )
     base = CommitReader(store.objects).root(last)
     captured = capture_directory(place.fd, objects, base=base, cache=cache, rules=rules, progress=progress)

@@ -13,6 +13,7 @@ from odd_tree import build_odd_tree, describe
 from layerfs import native
 from layerfs.capture import capture_directory
 from layerfs.captured import Captured, Rules
+from layerfs.capturerules import exclusion, exclusion_stamp
 from layerfs.checkout import create_into
 from layerfs.errors import Refused, TornRead
 from layerfs.objects.entry import Entry, EntryKind
@@ -209,6 +210,24 @@ def test_excluded_paths_are_left_out(tmp_path: Path) -> None:
     assert [path for path, _ in walk(objects, captured.root)] == [b"", b"keep", b"keep/file"]
 
 
+def test_other_exclusions_are_seen_though_nothing_moved(tmp_path: Path) -> None:
+    """What was excluded lies in directories whose rows do not change when it no longer is, and the other way round."""
+    source, objects = tmp_path / "source", MemoryObjects()
+    for name in ("keep/file", "keep/deep/a.log", "keep/deep/b.txt", "skip/file"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(name.encode())
+    settle(source)
+    patterns = ([], [b"*.log"], [b"skip", b"*.log"], [b"skip"], [b"*.log"], [])
+    last = capture(source, objects)
+    for excluded in patterns:
+        rules = Rules(excluded=exclusion(excluded), stamp=exclusion_stamp(excluded))
+        found = capture(source, objects, last.root, stored(tmp_path, last.cache), rules=rules)
+        assert found.root == capture(source, MemoryObjects(), rules=rules).root
+        assert found.totals.read_files <= 2, "what was known already is not read again"
+        last = capture(source, objects, found.root, stored(tmp_path, found.cache), rules=rules)
+        assert (last.root, last.totals.read_files) == (found.root, 0)
+
+
 def test_checkout_refuses_what_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_bytes(b"mine")
@@ -387,6 +406,6 @@ def test_a_cache_that_is_damaged_is_no_cache(tmp_path: Path) -> None:
     save_cache(os.fsencode(place), cache)
     whole = place.read_bytes()
     assert load_cache(os.fsencode(place)) == cache != StatCache()
-    for damaged in (b"", whole[:5], whole[:-1], whole + b"x", whole[:40] + b"\xff" + whole[41:], b"LFSTAT02" + whole[8:]):
+    for damaged in (b"", whole[:5], whole[:-1], whole + b"x", whole[:40] + b"\xff" + whole[41:], b"LFSTAT03" + whole[8:]):
         place.write_bytes(damaged)
         assert load_cache(os.fsencode(place)) == StatCache()
