@@ -495,8 +495,9 @@ static int split_time(PyObject *time, int64_t *seconds, int64_t *rest)
     if (!overflow) {
         if (whole == -1 && PyErr_Occurred())
             return -1;
-        *seconds = whole / 1000000000 - (whole % 1000000000 < 0);
-        *rest = whole - *seconds * 1000000000;
+        int before = whole % 1000000000 < 0;
+        *seconds = whole / 1000000000 - before;
+        *rest = whole % 1000000000 + (before ? 1000000000 : 0);
         return 0;
     }
     PyObject *billion = PyLong_FromLong(1000000000);

@@ -30,13 +30,21 @@ if TYPE_CHECKING:
     from layerfs.store import Store
     from layerfs.workspace.records import WorkspaceRecord
 
-EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = 129, 130, 143
 RECURSION_LIMIT = 40_000
 """Captures and checkouts go down directories by recursion; a level takes a descriptor, which runs out first."""
 
 
 class Terminated(BaseException):
     """SIGTERM arrived: unwind as for Ctrl-C, so that clean-up runs."""
+
+    exit_code = EXIT_TERMINATED
+
+
+class HungUp(Terminated):
+    """SIGHUP arrived: the terminal or the connection went away."""
+
+    exit_code = EXIT_HUNG_UP
 
 
 class InternalError(LayerfsError):
@@ -180,6 +188,8 @@ def run(row: Command, argv: list[str], context: Context) -> int:
     options = argv[: argv.index("--")] if "--" in argv else argv
     as_json = "--json" in options or "--json-lines" in options
     signal.signal(signal.SIGTERM, _raise_terminated)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup
+        signal.signal(signal.SIGHUP, _raise_hung_up)
     sys.setrecursionlimit(RECURSION_LIMIT)
     if context.env.get("LAYERFS_NATIVE") == "0":
         from layerfs import native
@@ -205,8 +215,8 @@ def run(row: Command, argv: list[str], context: Context) -> int:
         )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except Terminated:
-        return EXIT_TERMINATED
+    except Terminated as stop:
+        return stop.exit_code
     except Exception:
         return _report_bug(row, as_json)
 
@@ -257,3 +267,7 @@ def _report_bug(row: Command, as_json: bool) -> int:
 
 def _raise_terminated(signum: int, stack: object) -> NoReturn:
     raise Terminated
+
+
+def _raise_hung_up(signum: int, stack: object) -> NoReturn:
+    raise HungUp

@@ -46,6 +46,7 @@ _MEANINGS = (
     (errors.EXIT_DAMAGED, "the store is damaged"),
     (errors.EXIT_IO, "the store's input or output failed: no space, input/output error"),
     (errors.EXIT_BUG, "a bug in layerfs; the only case with a traceback"),
+    (frame.EXIT_HUNG_UP, "the terminal went away (SIGHUP)"),
     (frame.EXIT_INTERRUPTED, "interrupted (SIGINT)"),
     (output.EXIT_PIPE, "the reader of the output went away (SIGPIPE)"),
     (frame.EXIT_TERMINATED, "terminated (SIGTERM)"),

@@ -36,7 +36,9 @@ def test_a_reader_that_goes_away(world: World) -> None:
     assert shell(world, "trap '' PIPE; $L help | true; exit ${PIPESTATUS[0]}")[1] == b""
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_signals(world: World, tmp_path: Path, number: signal.Signals, code: int) -> None:
     """A signal while a command runs: here one that waits for a page that is a pipe nobody writes."""
     program = (
@@ -47,6 +49,25 @@ def test_signals(world: World, tmp_path: Path, number: signal.Signals, code: int
         "import sys; sys.argv[1:] = ['help']\n"
         "cli.entry()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], env=world.environment(), capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=world.environment(), capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
     assert os.listdir(world.work) == []
+
+
+def test_under_nohup_a_terminal_that_goes_away_ends_nothing(world: World) -> None:
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from layerfs import cli\n"
+        "from layerfs.commands import help\n"
+        "page = help.read_page\n"
+        "help.read_page = lambda topic: os.kill(os.getpid(), signal.SIGHUP) or page(topic)\n"
+        "import sys; sys.argv[1:] = ['help']\n"
+        "cli.entry()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=world.environment(), capture_output=True, check=False
+    )
+    assert done.returncode == 0 and done.stdout

@@ -61,7 +61,7 @@ new_files = st.lists(
         st.binary(min_size=1, max_size=12).filter(lambda name: not {0, 47} & set(name)),
         contents,
         st.integers(0, 0o7777),
-        st.integers(-(2**62), 2**62),
+        st.integers(-(2**63), 2**63 - 1),
         st.sampled_from([(0, 0), (1234, 0), (0, 5678), (1, 2)]),
         st.sampled_from(
             [(), ((b"user.a", b"1"),), ((b"user.a", b""), (b"user.b", b"\0")), ((b"nowhere.x", b""),)]
