@@ -1,8 +1,8 @@
-"""How much memory ``init`` and ``status`` need at most: much content, a directory of very many names, a huge sparse file.
+"""How much memory commands need at most: much content, a directory of very many names, a huge sparse file.
 
 Run ``python benchmarks/memory.py [--quick] [--json FILE]``. Whole processes; the figure is the most that was resident at
 any time, as the kernel counts it for the process when it ends, pages of mapped files included. The full run needs about
-12 GB of disk and some minutes. A peak has no spread worth stating, so each job runs once.
+20 GB of disk and some minutes. A peak has no spread worth stating, so each job runs once.
 """
 
 from __future__ import annotations
@@ -56,14 +56,20 @@ def sparse_file(top: Path, mebibytes: int) -> str:
 
 
 def measured(place: Path, make: Callable[[Path, int], str], amount: int) -> list[Result]:
-    """Make a directory, capture it, and look at it again: once unchanged, once with a file more."""
+    """Make a directory, capture it, look at it again unchanged and with a file more, and list it and write it out."""
     tree, home = place / "tree", place / "home"
     tree.mkdir(parents=True)
     what = make(tree, amount)
     peaks = {f"init of {what}": peers.layerfs_command(home, "init", tree).peak}
     peaks[f"status of {what}"] = peers.layerfs_command(home, "status", cwd=tree).peak
     (tree / "one more").write_bytes(b"new\n")
-    peaks[f"commit of a file more in {what}"] = peers.layerfs_command(home, "commit", "-m", "more", cwd=tree).peak
+    peaks[f"status of a file more in {what}"] = peers.layerfs_command(home, "status", cwd=tree).peak
+    peaks[f"commit of a file more in {what}"] = peers.layerfs_command(
+        home, "commit", "-m", "more", cwd=tree
+    ).peak
+    peaks[f"ls-tree of {what}"] = peers.layerfs_command(home, "ls-tree", "HEAD", cwd=tree).peak
+    out = place / "out"
+    peaks[f"checkout of {what}"] = peers.layerfs_command(home, "checkout", "HEAD", "--to", out, cwd=tree).peak
     return [harness.limit(job, harness.sizes("peak", peak), at_most=GOAL) for job, peak in peaks.items()]
 
 
