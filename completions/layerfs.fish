@@ -136,7 +136,7 @@ complete -c layerfs -n '__fish_seen_subcommand_from commit' -l expect -r -d 'Com
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -l allow-empty -d 'Commit even if nothing changed.'
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -l freeze -d 'Stop the processes that use the workspace while it is read.'
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -l from -r -d 'Record this directory, which need not be a workspace.'
-complete -c layerfs -n '__fish_seen_subcommand_from commit' -l branch -r -d 'The branch that --from commits to.'
+complete -c layerfs -n '__fish_seen_subcommand_from commit' -l branch -r -d 'Where --from commits to; the workspace\'s own.'
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -l allow-torn -d 'Record files that keep changing as they were read.'
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -l store -r -d 'The store to work on, instead of the one found from here.'
 complete -c layerfs -n '__fish_seen_subcommand_from commit' -s C -r -d 'Run as if started in DIR.'

@@ -123,7 +123,12 @@ class Refs:
         """Return the head of a branch; raise NotFound when there is no such branch."""
         head = self.head(branch)
         if head is None:
-            raise NotFound(f"no such branch: {quote(branch)}")
+            hint = (
+                "main is the stack of layers: 'layerfs publish' adds to it"
+                if branch == MAIN
+                else "'layerfs branch' lists them, 'layerfs fork' makes one"
+            )
+            raise NotFound(f"no such branch: {quote(branch)}", hint)
         return head
 
     def tag(self, name: str) -> CommitId | None:

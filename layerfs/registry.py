@@ -121,7 +121,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("workspace remove", "workspace", "workspaces", "forget a workspace", NONE),
     Command("update", "update", "workspaces", "bring newer work into a workspace", WORKSPACE),
     Command("status", "status", "in a workspace", "show what changed since the last commit", WORKSPACE, nul=True),
-    Command("commit", "commit", "in a workspace", "record the state of a workspace", WORKSPACE),
+    Command("commit", "commit", "in a workspace", "record the state of a workspace", WRITE),
     Command("restore", "restore", "in a workspace", "make a workspace or paths equal to another state", WORKSPACE),
     Command("diff", "diff", "history", "show the difference between two states", STORE, nul=True),
     Command("log", "log", "history", "show commits, newest first", STORE),

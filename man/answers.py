@@ -73,11 +73,11 @@ def _introduction(contract: Contract, members: list[Command]) -> Iterator[str]:
     schemas = joined([bold(row.schema) for row in members], "or")
     words = dict.fromkeys(word for document in forms for word in (*document.status, "error"))
     status = joined([bold(word) for word in words], "or")
-    yield rf"The schema is {schemas}, the status {status}, and \fBdata\fR holds:"
     if members[0].lines:
-        yield ".PP"
         yield rf"With \fB\-\-json\-lines\fR the items of {bold(members[0].lines)} are lines of their own, and the"
         yield "document, without them, is the last line."
+        yield ".PP"
+    yield rf"The schema is {schemas}, the status {status}, and \fBdata\fR holds:"
 
 
 def _form(document: Document, told: set[Key]) -> list[str]:

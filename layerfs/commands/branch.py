@@ -61,6 +61,8 @@ def command_reset(
 ) -> Reply:
     """Move a branch to any state. Where it was stays in the reflog as NAME@{1}.
 
-    Workspaces on the branch keep their files.
+    Workspaces on the branch keep their files and their last commit. If the branch was moved back, the next commit in
+    such a workspace follows that commit, and so moves the branch forward again: unmount the workspace first, or go on
+    from a fork.
     """
     return present_reset(reset_branch(inv.store, name, revision, inv.at, inv.context.author()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from layerfs.authorship import author_now, provenance_from
 from layerfs.commit import check_message, commit_directory, commit_workspace, named_branch
+from layerfs.errors import UsageError
 from layerfs.frame import Invocation
 from layerfs.output import Reply
 from layerfs.present.work import present_commit
@@ -44,7 +45,8 @@ def command(
         typer.Option("--from", metavar="DIR", help="Record this directory, which need not be a workspace."),
     ] = None,
     onto: Annotated[
-        str | None, typer.Option("--branch", metavar="BRANCH", help="The branch that --from commits to.")
+        str | None,
+        typer.Option("--branch", metavar="BRANCH", help="Where --from commits to; the workspace's own."),
     ] = None,
     torn: Annotated[
         bool, typer.Option("--allow-torn", help="Record files that keep changing as they were read.")
@@ -60,6 +62,12 @@ def command(
     With --freeze the programs that use the workspace stand still while it is read, so that a database and its log are
     from one instant.
     """
+    if directory is None and onto is not None:
+        raise UsageError(
+            "--branch is for --from", "a workspace commits to its own branch, or with --as to a new one"
+        )
+    if directory is not None and freeze:
+        raise UsageError("--freeze is for a workspace", "leave it out with --from")
     flags = {"agent": agent, "session": session, "tool": tool, "call-id": call_id}
     request = CommitRequest(
         author_now(inv.context, author),

@@ -51,4 +51,5 @@ def command(
         branch,
         unrelated,
     )
-    return present_merge(combine(inv.store, request), theirs)
+    here = branch is None and found is not None and found.branch == target
+    return present_merge(combine(inv.store, request), theirs, here)

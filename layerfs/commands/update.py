@@ -11,7 +11,7 @@ from layerfs.present.work import present_advance
 from layerfs.revision import resolve
 from layerfs.workspace.advance import update_workspace
 from layerfs.workspace.openmerge import abort_merge, update_marked
-from layerfs.workspace.status import refuse_stale
+from layerfs.workspace.status import branch_ahead, refuse_stale
 
 if TYPE_CHECKING:
     import typer
@@ -41,4 +41,6 @@ def command(
     name = revision if revision is not None else record.branch or "main"
     target = resolve(inv.store, name, inv.at).commit
     bring_in = update_marked if mark else update_workspace
-    return present_advance(bring_in(inv.store, record, target, name, author_now(inv.context)), "updated", name)
+    done = bring_in(inv.store, record, target, name, author_now(inv.context))
+    idle = done.before == done.after and not done.changes
+    return present_advance(done, "updated", name, branch_ahead(inv.store, record) if idle else 0)

@@ -88,7 +88,8 @@ def present_reset(move: BranchMove) -> Reply:
     else:
         text, status = f"branch {move.name} is now at {short(move.new)} (was {short(move.old)})\n", "ok"
     notes = tuple(
-        f"workspace {name} is on the branch; its files stay as they are until 'layerfs update'"
+        f"workspace {name} keeps its files and its last commit: 'layerfs update' brings newer work in;"
+        " if the branch was moved back, the workspace's next commit moves it forward again"
         for name in move.workspaces
         if move.old != move.new
     )

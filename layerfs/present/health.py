@@ -170,11 +170,11 @@ def _departure_lines(departures: Departures, source: bytes) -> list[str]:
     lines: list[str] = []
     for title, found in (
         (
-            f"name the captured path {quote(source)}, so that a workspace elsewhere uses the original",
+            f"with the captured path {quote(source)} inside, so that a workspace elsewhere uses the original",
             departures.into,
         ),
-        ("lead out of the tree, to where nothing is on this machine", departures.missing),
-        ("lead out of the tree, to what is no part of the operating system", departures.foreign),
+        ("leading out of the tree, to where nothing is on this machine", departures.missing),
+        ("leading out of the tree, to what is no part of the operating system", departures.foreign),
     ):
         if not found:
             continue

@@ -16,8 +16,8 @@ PATHS_SHOWN = 50
 _HOW = {Outcome.FAST_FORWARD: "ff", Outcome.MERGED: "merge"}
 
 
-def present_merge(done: Combined, theirs: str) -> Reply:
-    """Answer ``merge``; ``theirs`` is how the other side was called."""
+def present_merge(done: Combined, theirs: str, here: bool) -> Reply:
+    """Answer ``merge``; ``theirs`` is how the other side was called, ``here`` whether the caller works on the branch."""
     data = {
         "how": _HOW.get(done.outcome),
         "branch": done.branch,
@@ -35,8 +35,9 @@ def present_merge(done: Combined, theirs: str) -> Reply:
     assert done.commit is not None
     if done.outcome is Outcome.UP_TO_DATE:
         return Reply(data, b"already up to date\n", "up-to-date", notes=notes)
+    later = ("the files here stay as they are until 'layerfs update'",) if here else ()
     how = "fast-forward" if done.outcome is Outcome.FAST_FORWARD else "merged"
-    return Reply(data, f"[{done.branch} {short(done.commit)}] {how}\n".encode(), notes=notes)
+    return Reply(data, f"[{done.branch} {short(done.commit)}] {how}\n".encode(), notes=(*notes, *later))
 
 
 def _decide(branch: str, theirs: str) -> str:

@@ -55,7 +55,7 @@ def present_purged(done: Purged) -> Reply:
     notes = []
     if done.remaining:
         notes.append(
-            f"layerfs: {counted(done.remaining, 'content')} of {done.contents:,} stay: other paths hold the same"
+            f"layerfs: {counted(done.remaining, 'content')} of {done.contents:,} kept: other paths hold the same"
         )
     return Reply(
         data={

@@ -64,7 +64,8 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
     if record.merging is not None:
         theirs = short(record.merging)
         lines.append(
-            f"in the middle of a merge with {theirs}: 'layerfs conflicts' lists what is undecided\n".encode()
+            f"in the middle of a merge with {theirs}: 'layerfs conflicts' shows what is left to decide,"
+            " 'layerfs commit' concludes it\n".encode()
         )
     if status.ahead:
         lines.append(
@@ -111,7 +112,7 @@ def commit_result(done: Committed) -> dict[str, Any]:
     }
 
 
-COMMIT_HINT = "'layerfs update' brings the branch in; 'layerfs commit --as NAME' saves to a new branch"
+COMMIT_HINT = "'layerfs update --mark' lets you decide it here; 'layerfs commit --as NAME' saves to a new branch"
 
 
 def present_commit(done: Committed) -> Reply:
@@ -141,8 +142,11 @@ def shown_lines(changes: Sequence[Change]) -> Iterable[bytes]:
         yield f"… and {counted(len(lines) - SHOWN, 'more line')}; --json lists all\n".encode()
 
 
-def present_advance(done: Advanced, verb: str, theirs: str = "") -> Reply:
-    """Answer ``update`` and ``restore``: what changed; ``theirs`` is how the state that came in was called."""
+def present_advance(done: Advanced, verb: str, theirs: str = "", ahead: int = 0) -> Reply:
+    """Answer ``update`` and ``restore``: what changed; ``theirs`` is how the state that came in was called.
+
+    ``ahead`` counts what the branch still has and the workspace has not, where nothing came in.
+    """
     data = {
         "workspace": done.workspace,
         "before": to_hex(done.before),
@@ -164,6 +168,9 @@ def present_advance(done: Advanced, verb: str, theirs: str = "") -> Reply:
         errors = conflict_errors(done.conflicts, hint)
         return Reply(data, text, "conflict", EXIT_NO, notes=(*notes, f"hint: {hint}"), errors=errors)
     if not done.changes and done.before == done.after:
+        if ahead:
+            what = counted(ahead, "commit")
+            notes = (*notes, f"the branch is {what} ahead of the workspace: 'layerfs update' brings them in")
         return Reply(data, b"already up to date\n", "up-to-date", notes=notes)
     head = f"{verb} workspace {done.workspace} at {short(done.after)}: {counted(len(done.changes), 'path')} changed\n"
     return Reply(

@@ -69,6 +69,12 @@ def refuse_stale(store: Store, record: WorkspaceRecord) -> None:
         )
 
 
+def branch_ahead(store: Store, record: WorkspaceRecord) -> int:
+    """Count the commits that the branch of a workspace has and the workspace has not."""
+    head = store.refs.head(record.branch) if record.branch else None
+    return _ahead(CommitReader(store.objects), record.last, head)
+
+
 def _ahead(reader: CommitReader, last: CommitId, head: CommitId | None) -> int:
     """Count what the branch has and the workspace has not."""
     if head is None or head == last or is_ancestor(head, last, reader.parents, reader.time):

@@ -173,3 +173,35 @@ def test_words_for_people(world: World, project: Path) -> None:
     (project / "file").write_bytes(b"two\n")
     world.ok("commit", "-m", "esc \x1b[31m here", cwd=project)
     assert b"\x1b" not in world.ok("log", cwd=project).out
+
+
+def test_a_directory_is_recorded_from_outside_of_every_workspace(world: World, project: Path) -> None:
+    world.ok("fork", "nightly", cwd=project)
+    job = world.work / "job"
+    job.mkdir()
+    (job / "artifact").write_bytes(b"built\n")
+    store = world.work / "store"
+    words = ("--store", store, "commit", "--from", job, "-m", "build")
+    world.ok(*words, "--branch", "nightly", cwd=job)
+    assert world.ok("ls-tree", "nightly", cwd=project).text.endswith("\tartifact\n")
+    world.ok(*words, "--as", "hourly", cwd=job)
+    assert world.ok("ls-tree", "hourly", cwd=project).text.endswith("\tartifact\n")
+    assert world.run(*words, cwd=job).code == 2, "no branch is named, and there is no workspace to take it from"
+    assert world.run(*words, "--branch", "nosuch", cwd=job).code == 10
+
+
+def test_an_option_of_commit_that_would_do_nothing_is_refused(world: World, project: Path) -> None:
+    world.ok("fork", "nightly", cwd=project)
+    (project / "file").write_bytes(b"two\n")
+    assert world.run("commit", "--branch", "nightly", "-m", "there", cwd=project).code == 2
+    assert world.run("commit", "--from", ".", "--branch", "nightly", "--freeze", cwd=project).code == 2
+    assert world.ok("status", cwd=project).text.endswith("M\tfile\n")
+
+
+def test_update_from_elsewhere_names_what_the_branch_still_has(world: World, project: Path) -> None:
+    world.ok("fork", "other", cwd=project)
+    world.ok("commit", "--from", project, "--branch", "work", "--allow-empty", "-m", "moved on", cwd=project)
+    told = world.run("update", "other", cwd=project)
+    assert told.code == 0
+    assert "already up to date" in told.text
+    assert b"the branch is 1 commit ahead" in told.err

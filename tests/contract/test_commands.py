@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import subprocess
+import tomllib
 from collections import Counter
 from enum import Enum
 from importlib import util
@@ -94,6 +95,19 @@ def test_a_row_has_a_page_with_every_section(row: Command) -> None:
 def test_manual_pages_are_in_step() -> None:
     stale = [path.name for path, _ in load_generator("man/generate.py").out_of_step()]
     assert not stale, f"run python man/generate.py: {stale}"
+
+
+def test_every_page_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    files = project["tool"]["setuptools"]["data-files"]
+    installed = [
+        (section, path.name)
+        for section, patterns in files.items()
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+        if section.startswith("share/man/")
+    ]
+    assert sorted(installed) == sorted((f"share/man/man{path.suffix[1:]}", path.name) for path in PAGES)
 
 
 def test_no_page_is_left_of_a_command_that_is_gone() -> None:
