@@ -18,7 +18,7 @@ from layerfs.layout import is_inside
 from layerfs.progress import SILENT, Progress
 from layerfs.restored import Restored
 from layerfs.store import Store
-from layerfs.target import prepare_target
+from layerfs.target import open_target
 from layerfs.workspace.places import empty_directory
 
 
@@ -27,9 +27,8 @@ def export_commit(store: Store, commit: CommitId, target: bytes, progress: Progr
     if is_inside(os.path.realpath(target), os.path.realpath(store.path)):
         raise Refused(f"{quote(target)} lies inside the store", "name a directory outside of it")
     root = CommitReader(store.objects).root(commit)
-    new = prepare_target(target)
     progress.phase("checking out")
-    directory = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    directory, new = open_target(target)
     try:
         mode = stat.S_IMODE(os.fstat(directory).st_mode)
         try:

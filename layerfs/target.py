@@ -111,6 +111,22 @@ def prepare_target(path: bytes) -> bool:
     return True
 
 
+def open_target(path: bytes) -> tuple[int, bool]:
+    """Make ``path`` a directory to check out into; return it open, and whether it is new.
+
+    What was opened is looked at again: somebody may have put another directory there meanwhile, and whoever fails to
+    fill a target empties it.
+    """
+    new = prepare_target(path)
+    directory = os.open(path, DIRECTORY)
+    with os.scandir(directory) as entries:
+        is_empty = next(entries, None) is None
+    if not is_empty:
+        os.close(directory)
+        raise Refused(f"{quote(path)} is not empty", "name a new or an empty directory")
+    return directory, new
+
+
 def refuse_unless_empty(path: bytes, hint: str) -> None:
     """Refuse what is at ``path`` unless it is an empty directory; ``hint`` says what to do about files in it."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 
 from layerfs.errors import Refused, UsageError, quote
 from layerfs.layout import MOUNTS, WORKSPACES
@@ -18,6 +19,7 @@ GOING = b".going-"
 WORK = b"work"
 STAT_CACHE = b"stat-cache"
 UPPER_CACHE = b"upper-cache"
+_ALL_OF_OWNER = 0o700
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -113,7 +115,11 @@ def _empty(fd: int, device: int) -> None:
 
 def _open_for_removal(fd: int, name: bytes) -> int:
     try:
-        return os.open(name, _DIRECTORY, dir_fd=fd)
+        inner = os.open(name, _DIRECTORY, dir_fd=fd)
     except PermissionError:
-        os.chmod(name, 0o700, dir_fd=fd)
-        return os.open(name, _DIRECTORY, dir_fd=fd)
+        os.chmod(name, _ALL_OF_OWNER, dir_fd=fd)
+        inner = os.open(name, _DIRECTORY, dir_fd=fd)
+    if os.geteuid() and os.fstat(inner).st_mode & _ALL_OF_OWNER != _ALL_OF_OWNER:
+        with suppress(PermissionError):  # somebody else's: perhaps it is empty
+            os.fchmod(inner, _ALL_OF_OWNER)
+    return inner
