@@ -112,7 +112,7 @@ class Files:
         with storage_errors(f"opening {quote(name)}"):
             return os.open(name, flags, dir_fd=dir_fd)
 
-    def write(self, descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    def write(self, descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of ``data`` at ``offset``."""
         with storage_errors("writing to the store"):
             done = os.pwrite(descriptor, data, offset)
@@ -154,7 +154,7 @@ class Files:
         with storage_errors(f"removing {quote(name)}"):
             os.unlink(name, dir_fd=dir_fd)
 
-    def replace(self, dir_fd: int, name: bytes, data: bytes) -> None:
+    def replace(self, dir_fd: int, name: bytes, data: bytes | bytearray) -> None:
         """Set a small file's whole content, durably: old or new after any crash."""
         temporary, descriptor = self.create_locked(dir_fd, NEW + name + b"-")
         try:

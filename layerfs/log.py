@@ -467,7 +467,7 @@ def _verified_move(found: packs.ScannedFrame, rows: list[FrameObject]) -> Move:
     return decode_move(payload)
 
 
-def build_index(descriptor: int, length: int) -> bytes:
+def build_index(descriptor: int, length: int) -> bytearray:
     """Return the index of a pack, made by scanning it."""
     builder = IndexBuilder()
     for found in packs.scan_frames(descriptor, packs.HEADER_BYTES, length):

@@ -113,7 +113,7 @@ class IndexBuilder:
             raise ValueError("pack holds too many frames")
         return frame
 
-    def encode(self, pack_length: int) -> bytes:
+    def encode(self, pack_length: int) -> bytearray:
         """Return the ``.idx`` bytes of a pack of this length. What was collected is used up, so as not to have both."""
         fanout = [0] * 256
         totals = [0] * (2 * Kind.LAYER)
@@ -150,7 +150,7 @@ class IndexBuilder:
         for offset in self._frames:
             body += OFFSET.pack(offset)
         body += CHECKSUM.pack(xxh3_64_intdigest(body))
-        return bytes(body)
+        return body
 
 
 def _pack(frame: int, start: int, length: int, kind: int) -> int:
@@ -165,7 +165,7 @@ def _unpack(value: int) -> tuple[int, int, int, int]:
 class PackIndex:
     """A decoded view of index bytes (an mmap or plain bytes)."""
 
-    def __init__(self, data: bytes | mmap.mmap, pack_length: int) -> None:
+    def __init__(self, data: bytes | bytearray | mmap.mmap, pack_length: int) -> None:
         size = len(data)
         if size < PREFIXES_START + CHECKSUM.size:
             raise StoreDamaged("pack index is cut short")
