@@ -34,6 +34,9 @@ EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = 129, 130, 143
 RECURSION_LIMIT = 40_000
 """Captures and checkouts go down directories by recursion; a level takes a descriptor, which runs out first."""
 
+_NO_THREAD = "can't start new thread"
+"""What Python says then; it has no class of its own for it."""
+
 
 class Terminated(BaseException):
     """SIGTERM arrived: unwind as for Ctrl-C, so that clean-up runs."""
@@ -217,6 +220,11 @@ def run(row: Command, argv: list[str], context: Context) -> int:
         return EXIT_INTERRUPTED
     except Terminated as stop:
         return stop.exit_code
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            return _report_bug(row, as_json)
+        why = Unable("the system allows no more threads", "raise its limit of processes ('ulimit -u')")
+        return output.report(why, row.schema, as_json)
     except Exception:
         return _report_bug(row, as_json)
 

@@ -292,10 +292,14 @@ def test_refusals_of_the_system_are_one_line(number: int, kind: type[LayerfsErro
         (NotFound("no such thing"), 10, "not-found"),
         (OSError(errno.ENOSPC, "No space left on device"), 40, "no-space"),
         (MemoryError(), 20, "unable"),
+        (RecursionError(), 20, "unable"),
+        (RuntimeError("can't start new thread"), 20, "unable"),
+        (RuntimeError("oops"), 70, "bug"),
         (ZeroDivisionError("oops"), 70, "bug"),
         (OSError(errno.EBADF, "Bad file descriptor"), 70, "bug"),
         (KeyboardInterrupt(), 130, None),
         (frame.Terminated(), 143, None),
+        (frame.HungUp(), 129, None),
     ],
 )
 def test_exceptions_become_exit_codes_and_documents(
