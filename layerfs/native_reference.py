@@ -248,6 +248,11 @@ def parse_rows(blob: BytesLike, /) -> list[Row]:
     return parse_some_rows(blob, 0, len(blob))[0]
 
 
+def _device(major: int, minor: int) -> int:
+    """Return what ``makedev`` makes of any two numbers of 32 bits; ``os.makedev`` takes only some of them."""
+    return (major & ~0xFFF) << 32 | (major & 0xFFF) << 8 | (minor & ~0xFF) << 12 | minor & 0xFF
+
+
 def parse_some_rows(blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]:
     """Decode at most ``limit`` rows from offset ``start`` on; return them and where they end."""
     view = memoryview(blob).cast("B")
@@ -273,8 +278,8 @@ def parse_some_rows(blob: BytesLike, start: int, limit: int, /) -> tuple[list[Ro
                 uid,
                 gid,
                 nlink,
-                os.makedev(dev_major, dev_minor),
-                os.makedev(rdev_major, rdev_minor),
+                _device(dev_major, dev_minor),
+                _device(rdev_major, rdev_minor),
                 size,
                 ino,
                 mtime * 1_000_000_000 + mtime_ns,

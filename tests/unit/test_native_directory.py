@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import socket
@@ -181,6 +182,17 @@ def test_times_beyond_64_bits_of_nanoseconds(which: str) -> None:
     header = ROW_HEADER.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 40, -(1 << 40), 5, 6)
     (row,) = load(which).parse_rows(header + b"n")
     assert (row.mtime_ns, row.ctime_ns) == ((1 << 40) * 10**9 + 5, -(1 << 40) * 10**9 + 6)
+
+
+@on_both
+def test_device_numbers_of_every_size(which: str) -> None:
+    numbers = [0, 0xFF, 0x100, 0xFFF, 0x1000, 0xFFFFF, 0x7FFFFFFF]
+    for major, minor in itertools.product(numbers, numbers):
+        header = ROW_HEADER.pack(1, 0, 0, 0, 0, 0, major, minor, minor, major, 0, 0, 0, 0, 0, 0)
+        (row,) = load(which).parse_rows(header + b"n")
+        assert (row.dev, row.rdev) == (os.makedev(major, minor), os.makedev(minor, major))
+    header = ROW_HEADER.pack(1, 0, 0, 0, 0, 0, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0, 0, 0, 0, 0, 0, 0)
+    assert load(which).parse_rows(header + b"n")[0].dev == (1 << 64) - 1
 
 
 @on_both
