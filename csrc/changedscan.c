@@ -49,7 +49,7 @@ static size_t rows_length(const uint8_t *record)
 static int open_below(int dirfd, const uint8_t *path, size_t length)
 {
     char text[PATH_MAX];
-    if (length >= sizeof text)
+    if (length >= sizeof text || memchr(path, 0, length))
         return -1;
     memcpy(text, path, length);
     text[length] = 0;

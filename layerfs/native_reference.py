@@ -237,7 +237,7 @@ def _scans_to(dirfd: int, path: bytes, rows: BytesLike) -> bool:
             os.close(current)
             current = inner
         return scan_directory(current) == rows
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path at all, with a NUL in it
         return False
     finally:
         os.close(current)

@@ -91,8 +91,9 @@ def splice_stored(
     if cut.offset + cut.length > entry.size:
         asked = f"{cut.length} bytes at {cut.offset}"
         raise UsageError(f"cannot take {asked} out of {quote(word)}", f"it has {entry.size} bytes")
+    room = MAX_FILE_BYTES - (entry.size - cut.length)
     with store.batch() as batch:
-        edited = splice(store.objects, batch, entry, cut.offset, cut.length, data)
+        edited = splice(store.objects, batch, entry, cut.offset, cut.length, _within(room, data))
         root = None
         if place is not None and mtime_ns is not None:
             edited = edited._replace(mtime_ns=mtime_ns)
@@ -101,6 +102,14 @@ def splice_stored(
         with store.lane() as lane:
             lane.apply(batch, (), actor)
     return Spliced(ContentRef(edited.ref, edited.size), root)
+
+
+def _within(room: int, data: Iterable[Block]) -> Iterator[Block]:
+    for block in data:
+        room -= block if isinstance(block, int) else len(block)
+        if room < 0:
+            raise UsageError(f"no file has more than {MAX_FILE_BYTES} bytes")
+        yield block
 
 
 def hash_ranges(

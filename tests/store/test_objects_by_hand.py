@@ -11,15 +11,18 @@ import pytest
 from storekit import assert_clean, make_store, open_store
 
 from layerfs.authorship import Author
+from layerfs.dirtyranges import Range
 from layerfs.errors import LayerfsError, NotFound, UsageError
 from layerfs.hashing import NoSink, cut_content, hash_object, iter_file
 from layerfs.ids import CommitId, ObjectId, to_hex
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.content import put_stream
+from layerfs.objects.extents import MAX_FILE_BYTES
 from layerfs.objects.kinds import Kind
 from layerfs.objectwriting import file_sources, hash_files, parse_provenance, write_commit, write_tree
 from layerfs.packlist import count_objects, find_pack, list_pack, list_packs, verify_packs
 from layerfs.repair import repair_store
+from layerfs.splicing import splice_stored
 from layerfs.states import (
     Found,
     diff_paths,
@@ -239,3 +242,19 @@ def test_a_damaged_pack_is_set_aside_and_what_is_whole_is_saved(tmp_path: Path, 
     assert (path / "quarantine" / f"{bulk}.pack").exists() and not pack.exists()
     with open_store(path) as store:
         assert not [problem for problem in verify_store(store).problems if problem.pack is not None]
+
+
+@pytest.mark.parametrize("size", [5, ONE_PIECE_LIMIT + 5])
+def test_no_file_grows_beyond_what_a_file_may_have(store: Store, size: int) -> None:
+    with store.batch() as batch:
+        content = put_stream(batch, iter([b"x" * size]))
+        with store.lane() as lane:
+            lane.apply(batch, ())
+    word, room = to_hex(ObjectId(content.ref)), MAX_FILE_BYTES - size
+    for zeros in (room + 1, 10**20):
+        with pytest.raises(UsageError, match="no file has more"):
+            splice_stored(store, word, Range(1, 0), [zeros], "me", None, None)
+    with pytest.raises(UsageError, match="no file has more"):
+        splice_stored(store, word, Range(1, 0), [room, b"x"], "me", None, None)
+    whole = splice_stored(store, word, Range(1, 1), [room, b"x"], "me", None, None)
+    assert whole.content.size == MAX_FILE_BYTES

@@ -359,3 +359,12 @@ def test_a_record_that_is_cut_off_is_refused(which: str, tmp_path: Path) -> None
             with pytest.raises(ValueError, match="ends inside a record"):
                 kernels.changed_records(fd, records[:cut], 2)
         assert kernels.changed_records(fd, b"", 2) == ([], [])
+
+
+@on_both
+def test_a_record_of_no_possible_path_has_changed(which: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    records = record(b"a", b"", False) + record(b"a\0b", b"", False) + record(b"x" * 5000, b"", False)
+    with opened(tmp_path) as fd:
+        changed, _ = load(which).changed_records(fd, records, 2)
+    assert changed == [RECORD_HEAD.size + 1, 2 * RECORD_HEAD.size + 4]
