@@ -156,7 +156,7 @@ class MalformedObject(StoreDamaged):
 
 
 class StoreIoFailed(LayerfsError):
-    """The store's file system refused a read or a write (no space, I/O error)."""
+    """The store's file system refused a read or a write (I/O error, read-only)."""
 
     slug = "store-io"
     exit_code = EXIT_IO

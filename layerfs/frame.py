@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from layerfs import output
 from layerfs.context import Context, current_directory
 from layerfs.errors import EXIT_BUG, LayerfsError, NotFound, Unable, UsageError, quote
-from layerfs.layout import find_store, is_inside
+from layerfs.layout import POINTER, find_store, is_inside, moved_root
 from layerfs.output import Reply
 from layerfs.plainline import Call, GlobalOptions, load, plain_call
 from layerfs.progress import SILENT, Progress
@@ -107,6 +107,14 @@ class Invocation:
         found = self.find_workspace()
         if found is None:
             where = quote(self.context.cwd)
+            source = self.store.format.source
+            moved = moved_root(self.store.path, source, self.context.cwd)
+            if source is not None and moved is not None:
+                pointer = quote(os.path.join(moved, POINTER))
+                raise NotFound(
+                    f"{where} is in no workspace: the store was captured from {quote(source)}",
+                    f"go there, or move the directory back; to capture it anew, delete {pointer} first",
+                )
             raise NotFound(
                 f"{where} is in no workspace", "change into one, or use -C DIR; 'layerfs mount REV' makes one"
             )

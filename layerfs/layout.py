@@ -166,6 +166,21 @@ def read_pointer(directory: bytes) -> bytes | None:
     return os.path.normpath(os.path.join(directory, line))
 
 
+def moved_root(store: bytes, source: bytes | None, path: bytes) -> bytes | None:
+    """Return the directory around ``path`` whose pointer file names the store though the store was captured elsewhere.
+
+    It is the captured directory after it was moved, a copy of it, or a workspace that is a copy.
+    """
+    for directory in ancestors(path):
+        pointer = read_pointer(directory)
+        if pointer is None:
+            continue
+        if source is None or os.path.realpath(pointer) != os.path.realpath(store):
+            return None
+        return None if os.path.realpath(directory) == os.path.realpath(source) else directory
+    return None
+
+
 def find_store_of(context: Context, path: bytes) -> bytes | None:
     """Return the default-placed store that was captured from the nearest directory above ``path``, or None."""
     best: tuple[int, bytes] | None = None

@@ -78,7 +78,9 @@ def _resolve_name(store: Store, name: str, at: CommitId | None) -> Revision:
     if name in (MAIN, MAIN_REF) or layer:
         row = refs.layer(_number(layer.group(1))) if layer else refs.main_layer()
         if row is None:
-            raise NotFound(f"no such layer: {quote(name)}" if layer else "main has no layer yet")
+            if layer:
+                raise NotFound(f"no such layer: {quote(name)}", "'layerfs layers' lists them")
+            raise NotFound("main has no layer yet", "'layerfs fetch STORE' brings those of another store")
         return Revision(name, row.commit, None if layer else MAIN_REF, row.number)
     for ref in (name,) if name.startswith("refs/") else (HEADS + name, TAGS + name):
         commit = refs.get(ref)

@@ -26,7 +26,9 @@ def command(
             "--exclude", metavar="PATTERN", help="Leave out what matches, now and in every later capture."
         ),
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Make the store, capture nothing.")] = False,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Make the store, capture nothing: to fetch or push into.")
+    ] = False,
     warm: Annotated[
         bool, typer.Option("--warm", help="Put the state into the layer cache as well, for the first mount.")
     ] = False,

@@ -24,6 +24,7 @@ from layerfs.commit import check_branch, commit_workspace
 from layerfs.errors import NotFound, Refused, Unable, quote
 from layerfs.history import CommitReader
 from layerfs.ids import CommitId
+from layerfs.layout import POINTER, moved_root
 from layerfs.progress import SILENT, Progress
 from layerfs.recording import CommitRequest, Committed
 from layerfs.revision import Revision
@@ -53,7 +54,7 @@ from layerfs.workspace.places import (
     work_directory,
     workspace_directory,
 )
-from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
+from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace, workspace_at
 from layerfs.workspace.references import find_references
 from layerfs.workspace.supervise import Command, start
 
@@ -95,6 +96,16 @@ class Ran(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def _refuse_moved(store: Store, source: bytes, directory: bytes) -> None:
+    """Refuse to run from a moved or copied tree: the command would work on that, and not on the workspace."""
+    moved = moved_root(store.path, source, directory)
+    if moved is not None and workspace_at(store.refs, os.path.realpath(directory)) is None:
+        raise Refused(
+            f"{quote(moved)} was moved or copied from {quote(source)}, where the workspace would be mounted",
+            f"run from there; to capture it anew, delete {quote(os.path.join(moved, POINTER))} first",
+        )
+
+
 def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) -> Ran:
     """Run a command; raises Unable when no workspace can be put at the captured path."""
     source = store.format.source
@@ -102,6 +113,7 @@ def run_command(store: Store, request: RunRequest, progress: Progress = SILENT) 
         raise Unable("this store was made without a captured directory", "use 'layerfs mount REV DIR'")
     notes: list[str] = []
     _check_commit(store, request)
+    _refuse_moved(store, source, request.directory)
     with ExitStack() as held:
         if request.inside is not None:
             with hold(store, read_workspace(store.refs, request.inside).name):

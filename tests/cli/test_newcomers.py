@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,33 @@ def test_update_from_elsewhere_names_what_the_branch_still_has(world: World, pro
     assert told.code == 0
     assert "already up to date" in told.text
     assert b"the branch is 1 commit ahead" in told.err
+
+
+def test_a_moved_project_is_not_run_in_as_if_it_were_the_workspace(world: World, project: Path) -> None:
+    moved = project.rename(world.work / "moved")
+    ran = world.run("run", "work", "--commit", "--", "sh", "-c", "echo two >file", cwd=moved)
+    assert ran.code == 13
+    assert str(project).encode() in ran.err
+    assert (moved / "file").read_bytes() == b"one\n"
+    assert not project.exists()
+    for words in (("status",), ("commit", "-m", "here"), ("restore", "main")):
+        told = world.run(*words, cwd=moved)
+        assert told.code == 10
+        assert str(project).encode() in told.err, "where the store was captured from"
+    (moved / ".layerfs").unlink()
+    world.ok("init", "--store", world.work / "anew", cwd=moved)
+    assert world.ok("status", cwd=moved).text.startswith("workspace source")
+
+
+def test_a_copied_project_is_not_run_in_as_if_it_were_the_workspace(world: World, project: Path) -> None:
+    copied = world.work / "copied"
+    shutil.copytree(project, copied)
+    assert world.run("run", "work", "--", "sh", "-c", "echo two >file", cwd=copied).code == 13
+    assert (copied / "file").read_bytes() == b"one\n"
+
+
+def test_a_workspace_that_is_a_copy_can_be_run_from(world: World, project: Path) -> None:
+    world.ok("fork", "a", cwd=project)
+    place = mount(world, project, "a", "--engine", "copy")
+    assert world.run("run", "work", "--no-at-source", "--", "true", cwd=place).code == 0
+    world.ok("unmount", place, "--discard", cwd=project)

@@ -431,7 +431,7 @@ def _by_hand(life: Life) -> None:
     layer = Layer(2, ID, ID, "merge", 1, "a", "m", "b", (Check("make test", 0),), (ID,))
     life.present("ls-layers", present_layer_lines([StackedLayer(ID, layer, (1,), (b"p",))]))
     note = Note(b"p", NoteKind.MODE, "both changed it", plain, plain)
-    life.present("merge", present_merge(Combined(Merging.MERGED, "b", ID, ID, (), (note,)), "a"))
+    life.present("merge", present_merge(Combined(Merging.MERGED, "b", ID, ID, (), (note,)), "a", True))
     problem = Problem(b"p\xff", "it vanished", True)
     life.present("write-tree", present_written(WrittenTree(ID, 1, 2, [problem], [b"mnt"])))
     life.present("prune", present_pruned(Pruned(Collected(), Evicted(), 0, 0, (b"/x",))))
