@@ -143,6 +143,9 @@ def initialise(
             if options.cross_filesystems:
                 settings.change(store.files, "capture.cross-filesystems", True)
             made_pointer = write_pointer(source, store_path)
+            if not made_pointer:
+                where = "--store names the store where it is not found"
+                store.notes.append(f"no pointer file could be written into {quote(source)}: {where}")
             if options.empty:
                 with store.lane() as lane:
                     lane.apply(None, (), author.name, author.time_ns)

@@ -16,9 +16,10 @@ from layerfs.restored import Restored
 
 def present_init(made: Initialised) -> Reply:
     """Answer ``init``: files, bytes, both ratios, and what could not be captured."""
+    told = tuple(f"layerfs: {note}" for note in made.notes)
     if made.captured is None or made.stats is None or made.commit is None:
         text = f"empty store {quote(made.store)}\n"
-        return Reply(_nothing(made), text.encode("utf-8", "surrogateescape"), notes=made.notes)
+        return Reply(_nothing(made), text.encode("utf-8", "surrogateescape"), notes=told)
     totals, stats, problems = made.captured.totals, made.stats, made.captured.problems
     stored = stats.stored_bytes
     lines = [
@@ -32,7 +33,7 @@ def present_init(made: Initialised) -> Reply:
     ]
     mounts = made.captured.mounts
     notes = [
-        *made.notes,
+        *told,
         *(f"layerfs: not captured: {quote(path)} is another file system" for path in mounts),
         *problem_notes(problems, "captured"),
     ]

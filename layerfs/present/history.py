@@ -118,9 +118,10 @@ def provenance_lines(commit: Commit) -> list[bytes]:
     about = dict(commit.provenance)
     lines = [f"{label}:".ljust(11).encode() + show_line(about[key]) for key, label in _LABELS if key in about]
     tool, call = about.get("tool"), about.get("call-id")
-    if tool or call:
-        text = tool or "?"
-        lines.append(b"Tool:      " + show_line(f"{text} ({call})" if call else text))
+    if tool:
+        lines.append(b"Tool:      " + show_line(f"{tool} ({call})" if call else tool))
+    elif call:
+        lines.append(b"Call:      " + show_line(call))
     if "command" in about:
         lines.append(b"Command:   " + show_line(about["command"]) + _ending(about).encode())
     if commit.is_join:
@@ -145,7 +146,8 @@ def readable_duration(duration_ns: int) -> str:
 
 
 def _oneline(oid: CommitId, commit: Commit, names: Names) -> bytes:
-    return f"{short(oid)}{decoration(oid, names)} ".encode() + show_line(commit.subject) + b"\n"
+    subject = show_line(commit.subject or "(no message)")
+    return f"{short(oid)}{decoration(oid, names)} ".encode() + subject + b"\n"
 
 
 def _call(oid: CommitId, commit: Commit) -> bytes:

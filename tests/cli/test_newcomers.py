@@ -236,3 +236,18 @@ def test_a_workspace_that_is_a_copy_can_be_run_from(world: World, project: Path)
     place = mount(world, project, "a", "--engine", "copy")
     assert world.run("run", "work", "--no-at-source", "--", "true", cwd=place).code == 0
     world.ok("unmount", place, "--discard", cwd=project)
+
+
+def test_a_pointer_file_that_could_not_be_written_is_told(world: World) -> None:
+    place = world.work / "place"
+    place.mkdir()
+    (place / ".layerfs").symlink_to("nowhere")
+    made = world.run("init", "--store", world.work / "store", cwd=place)
+    assert made.code == 0
+    assert b"no pointer file could be written" in made.err
+
+
+def test_a_call_without_a_tool_is_shown_as_one(world: World, project: Path) -> None:
+    world.ok("commit", "--allow-empty", "--call-id", "81", cwd=project)
+    assert "Call:      81\n" in world.ok("log", "-n", "1", cwd=project).text
+    assert world.ok("log", "--oneline", "-n", "1", cwd=project).text.endswith(" (no message)\n")
