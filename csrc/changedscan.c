@@ -112,7 +112,7 @@ static int collect(const comparison *all, offset_list *changed, offset_list *lin
         size_t place = all->places->items[i];
         if (!all->marks[i] && offset_list_add(changed, place))
             return ENOMEM;
-        if (all->records[place + RECORD_LINKED] && offset_list_add(linked, place))
+        if (number_at(all->records + place + RECORD_LINKED, 4) && offset_list_add(linked, place))
             return ENOMEM;
     }
     return 0;

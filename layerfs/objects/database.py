@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
 
 CACHE_BYTES = 32 * 1024 * 1024
+ROW_WEIGHT = 256
+"""What a row of a frame takes in memory; a frame may hold 65,536 objects of no length."""
 DECODED_KEPT = 20_000
 DELTA_CACHE_BYTES = 16 * 1024 * 1024
 MAX_CHAIN = 48
@@ -50,11 +52,12 @@ Value = TypeVar("Value")
 class DecodedFrame:
     """A frame's payload and where its objects lie in it."""
 
-    __slots__ = ("payload", "rows", "verified")
+    __slots__ = ("payload", "rows", "verified", "weight")
 
     def __init__(self, payload: bytes, rows: Iterable[frames.FrameObject]) -> None:
         self.payload = payload
         self.rows = {row.oid: row for row in rows}
+        self.weight = len(payload) + ROW_WEIGHT * len(self.rows)
         self.verified: set[bytes] = set()
 
     def at(self, place: Place) -> bytes:
@@ -97,13 +100,14 @@ class _PackFile:
 class DenseFrame:
     """A dense frame's payload. An object is taken from the place its index gives, and hashed; listing it hashes all."""
 
-    __slots__ = ("_begin", "_head", "_kind", "_raw", "_rows", "payload")
+    __slots__ = ("_begin", "_head", "_kind", "_raw", "_rows", "payload", "weight")
 
     def __init__(self, payload: bytes, head: frames.FrameHead) -> None:
         self._raw = payload
         self._head = head
         self._kind = head.flags
         self.payload, self._begin, _ = frames.read_dense(payload, head)
+        self.weight = len(payload) + (0 if self.payload is payload else len(self.payload))
         self._rows: dict[ObjectId, frames.FrameObject] | None = None
 
     @property
@@ -136,7 +140,7 @@ class DenseFrame:
 class DeltaFrame:
     """A delta frame's payload; its objects are decoded one by one by ``resolve`` when they are asked for."""
 
-    __slots__ = ("_by_start", "data", "resolve", "rows")
+    __slots__ = ("_by_start", "data", "resolve", "rows", "weight")
 
     def __init__(
         self,
@@ -148,11 +152,7 @@ class DeltaFrame:
         self.rows = {row.oid: row for row in rows}
         self._by_start = {row.start: row for row in self.rows.values() if row.length}
         self.resolve = resolve
-
-    @property
-    def payload(self) -> bytes:
-        """What the cache counts."""
-        return self.data
+        self.weight = len(data) + ROW_WEIGHT * len(self.rows)
 
     def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id."""
@@ -515,10 +515,10 @@ class ObjectDatabase:
         with self._lock:
             if key not in self._cache:
                 self._cache[key] = frame
-                self._cached += len(frame.payload)
+                self._cached += frame.weight
                 while self._cached > self._cache_bytes and len(self._cache) > 1:
                     _, old = self._cache.popitem(last=False)
-                    self._cached -= len(old.payload)
+                    self._cached -= old.weight
         return frame
 
     def _read_frame(self, pack: int, offset: int) -> Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from xxhash import xxh3_64_intdigest
 from layerfs.errors import LayerfsError, StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
-from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES
+from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, ObjectDatabase
 from layerfs.objects.frames import DeltaRow
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import PackAdd
@@ -290,3 +291,29 @@ def test_a_stream_that_declares_its_size_is_damage_and_is_not_believed(
 def test_an_object_without_a_stream_is_damage() -> None:
     with pytest.raises(StoreDamaged, match="stream"):
         frames.read_stream(b"", frames.DeltaObject(Kind.CHUNK, ObjectId(bytes(32)), 0, 100, None, 0, 0), None)
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+def test_frames_of_countless_empty_objects_do_not_fill_the_memory(tmp_path: Path, deltas: bool) -> None:
+    """They have no payload to speak of, and their lists take a hundred times as much as the cache may."""
+    named = [[ObjectId(os.urandom(32)) for _ in range(4000)] for _ in range(12)]
+    with make_store(tmp_path / "s") as store:
+        for oids in named:
+            if deltas:
+                frame = frames.encode_delta_frame([DeltaRow(Kind.CHUNK, oid, 0, None, b"") for oid in oids])
+            else:
+                frame = frames.encode_frame([(Kind.CHUNK, oid, b"") for oid in oids], None)
+            register(store, frame)
+        directory = os.open(tmp_path / "s" / "packs", os.O_RDONLY | os.O_DIRECTORY)
+        database = ObjectDatabase(store.files, directory, store.db, cache_bytes=100_000)
+        database.contains(named[0][0])
+        tracemalloc.start()
+        try:
+            for oids in named:
+                with pytest.raises(StoreDamaged, match="does not verify"):
+                    database.get(oids[0])
+            assert tracemalloc.get_traced_memory()[0] < 4_000_000
+        finally:
+            tracemalloc.stop()
+            database.close()
+            os.close(directory)
