@@ -82,6 +82,7 @@ def commit_directory(
 def _with_costs(result: Committed, snapshot: Snapshot, batch: Batch) -> Committed:
     return result._replace(
         problems=tuple(snapshot.problems),
+        mounts=tuple(snapshot.mounts),
         read_files=snapshot.read_files,
         stored_bytes=batch.stats.stored_bytes if result.commit is not None else 0,
     )

@@ -60,6 +60,8 @@ class Committed(NamedTuple):
     conflicts: tuple[Conflict, ...] = ()
     notes: tuple[Note, ...] = ()
     problems: tuple[Problem, ...] = ()
+    mounts: tuple[bytes, ...] = ()
+    """What is mounted in the tree, and so is no part of the commit."""
     read_files: int = 0
     stored_bytes: int = 0
 

@@ -9,7 +9,7 @@ from layerfs.ids import CommitId, short, to_hex
 from layerfs.initialise import Initialised
 from layerfs.output import Reply
 from layerfs.present.names import path_data
-from layerfs.present.problems import exit_code, problem_data, problem_notes
+from layerfs.present.problems import exit_code, mount_notes, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_ratio, readable_size
 from layerfs.restored import Restored
 
@@ -34,7 +34,7 @@ def present_init(made: Initialised) -> Reply:
     mounts = made.captured.mounts
     notes = [
         *told,
-        *(f"layerfs: not captured: {quote(path)} is another file system" for path in mounts),
+        *mount_notes(mounts),
         *problem_notes(problems, "captured"),
     ]
     data = {

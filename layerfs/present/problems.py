@@ -24,6 +24,11 @@ def problem_notes(problems: Sequence[Problem], doing: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def mount_notes(mounts: Iterable[bytes]) -> tuple[str, ...]:
+    """Return the lines for stderr about what is mounted in a captured tree, and so is no part of it."""
+    return tuple(f"layerfs: not captured: {quote(path)} is another file system" for path in mounts)
+
+
 def problem_data(problems: Iterable[Problem]) -> list[Mapping[str, Any]]:
     """Return problems for a document."""
     return [{"path": problem.path, "why": problem.why, "kept": problem.kept} for problem in problems]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from layerfs.errors import quote
 from layerfs.ids import to_hex
 from layerfs.objectwriting import WrittenTree
 from layerfs.output import Reply
 from layerfs.present.names import path_data
-from layerfs.present.problems import with_problems
+from layerfs.present.problems import mount_notes, with_problems
 
 
 def present_written(written: WrittenTree) -> Reply:
@@ -21,8 +20,6 @@ def present_written(written: WrittenTree) -> Reply:
             "mounts": path_data(written.mounts),
         },
         text=root.encode() + b"\n",
-        notes=tuple(
-            f"layerfs: not entered: {quote(mount)} is another file system" for mount in written.mounts
-        ),
+        notes=mount_notes(written.mounts),
     )
     return with_problems(reply, written.problems, "captured")

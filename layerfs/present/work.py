@@ -13,7 +13,7 @@ from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
 from layerfs.present.entries import change_data, status_letter
 from layerfs.present.names import path_data, show_path
-from layerfs.present.problems import exit_code, problem_data, problem_notes
+from layerfs.present.problems import exit_code, mount_notes, problem_data, problem_notes
 from layerfs.present.quantities import counted, readable_size
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def present_status(status: WorkspaceStatus, exit_with_changes: bool, every: bool
         lines,
         exit_code=EXIT_NO if exit_with_changes and status.changes else 0,
         z=[status_letter(change).encode() + b" " + change.path + b"\0" for change in status.changes],
-        notes=problem_notes(status.problems, "readable"),
+        notes=(*mount_notes(status.mounts), *problem_notes(status.problems, "readable")),
     )
 
 
@@ -109,6 +109,7 @@ def commit_result(done: Committed) -> dict[str, Any]:
         "conflicts": conflict_data(done.conflicts),
         "notes": note_data(done.notes),
         "problems": problem_data(done.problems),
+        "mounts": path_data(done.mounts),
     }
 
 
@@ -118,7 +119,7 @@ COMMIT_HINT = "'layerfs update --mark' lets you decide it here; 'layerfs commit 
 def present_commit(done: Committed) -> Reply:
     """Answer ``commit``: both ids when the work was joined with others', the conflicts when it could not be."""
     data = commit_result(done)
-    notes = (*note_lines(done.notes), *problem_notes(done.problems, "captured"))
+    notes = (*note_lines(done.notes), *mount_notes(done.mounts), *problem_notes(done.problems, "captured"))
     if done.conflicts:
         text = [
             f"branch {done.branch} has moved and conflicts with this workspace; nothing was committed\n".encode(),

@@ -441,3 +441,17 @@ def test_edits_that_hide_are_found_and_touched_files_are_not(project: Project, e
     wanted = seen(place)
     project.commit(place)
     assert difference(wanted, seen(project.checkout("f"))) == {}
+
+
+def test_a_mount_over_captured_files_is_told(world: World, need_root_mounts: None) -> None:
+    project = world.work / "covered"
+    (project / "k/m").mkdir(parents=True)
+    (project / "k/m/f").write_bytes(b"x")
+    world.ok("init", cwd=project)
+    subprocess.run(["mount", "-t", "tmpfs", "none", project / "k/m"], check=True, timeout=20)
+    try:
+        told = b"not captured: 'k/m' is another file system"
+        assert told in world.ok("status", cwd=project).err
+        assert told in world.ok("commit", "-m", "x", cwd=project).err
+    finally:
+        subprocess.run(["umount", project / "k/m"], check=True, timeout=20)
