@@ -71,7 +71,9 @@ def main() -> None:
 def build(path: Path, directories: int) -> CommitId:
     """Make the store and its first commit."""
     generator = random.Random(7)
-    words = [bytes(generator.choices(b"abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 9))) for _ in range(900)]
+    words = [
+        bytes(generator.choices(b"abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 9))) for _ in range(900)
+    ]
     with Store.create(os.fsencode(path), clock=time.time_ns) as store, store.batch() as batch:
         top = []
         for number in range(directories):
@@ -104,12 +106,20 @@ def edit(path: Path, head: CommitId, directories: int, commits: int) -> CommitId
                 kept = put_content(batch, b"\n".join(lines), before)
                 root = edit_paths(batch, root, {name: file_entry(kept.ref, kept.size, moment)})
                 commit = Commit(
-                    put_root(batch, root), (head,), moment, 0, "somebody", f"change {number}",
+                    put_root(batch, root),
+                    (head,),
+                    moment,
+                    0,
+                    "somebody",
+                    f"change {number}",
                     sorted_provenance({"workspace": "work"}),
                 )
                 new = put_commit(batch, commit)
                 record = WorkspaceRecord("work", "work", Engine.OVERLAY, b"/srv/work", head, new, NOW)
-                ops = [RefSet(BRANCH, head, new, f"commit: change {number}"), WorkspacePut("work", encode_record(record))]
+                ops = [
+                    RefSet(BRANCH, head, new, f"commit: change {number}"),
+                    WorkspacePut("work", encode_record(record)),
+                ]
                 batch.prepare()
                 with store.lane() as lane:
                     lane.apply(batch, ops, "somebody")

@@ -44,7 +44,9 @@ STATES_READ = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("repository", type=Path, help="a Git repository, bare or not")
     parser.add_argument("--every", type=int, default=100, help="take every n-th commit")
     parser.add_argument("--quick", action="store_true", help="only the first few states")
@@ -99,7 +101,8 @@ class Git:
     def __init__(self, repository: Path) -> None:
         self.directory = subprocess.run(
             ["git", "-C", os.fspath(repository), "rev-parse", "--absolute-git-dir"],
-            check=True, stdout=subprocess.PIPE,
+            check=True,
+            stdout=subprocess.PIPE,
         ).stdout.strip()
         self._blobs: subprocess.Popen[bytes] | None = None
 
@@ -131,7 +134,8 @@ class Git:
         if self._blobs is None:
             self._blobs = subprocess.Popen(
                 ["git", b"--git-dir=" + self.directory, "cat-file", "--batch"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
         assert self._blobs.stdin and self._blobs.stdout
         self._blobs.stdin.write(oid + b"\n")
@@ -167,8 +171,13 @@ def capture(git: Git, states: Sequence[bytes], tree: Path, store_path: Path) -> 
     with Store.create(os.fsencode(store_path), clock=time.time_ns, durability="disposable") as store:
         for state in states:
             git.run(
-                b"--work-tree=" + os.fsencode(tree), "read-tree", "--reset", "-u", state,
-                env=environment, cwd=tree,
+                b"--work-tree=" + os.fsencode(tree),
+                "read-tree",
+                "--reset",
+                "-u",
+                state,
+                env=environment,
+                cwd=tree,
             )
             files = git.files(state)
             moment = git.time_ns(state)
@@ -246,7 +255,9 @@ def read_back(git: Git, store: Store, states: Sequence[bytes], commits: Sequence
             if not entry.size:
                 assert not git.blob(blob)
             elif entry.size < ONE_PIECE_LIMIT:
-                assert small.setdefault(entry.ref, blob) == blob, f"{path!r} of {state!r} is another file's content"
+                assert small.setdefault(entry.ref, blob) == blob, (
+                    f"{path!r} of {state!r} is another file's content"
+                )
             else:
                 assert large.setdefault(entry.ref, (entry, blob))[1] == blob
     count = 0
@@ -270,7 +281,11 @@ def reading(store: Store, commits: Sequence[CommitId]) -> dict[str, list[float]]
     """Time reads with nothing cached by layerfs: one file at random, all trees of a state, and all of its files."""
     generator = random.Random(1)
     chosen = [commits[-1], commits[len(commits) // 2], commits[0]][:STATES_READ]
-    found: dict[str, list[float]] = {"one file at random": [], "all trees of a state": [], "all files of a state": []}
+    found: dict[str, list[float]] = {
+        "one file at random": [],
+        "all trees of a state": [],
+        "all files of a state": [],
+    }
     everything = [entry for commit in chosen for entry in file_refs(store, commit)]
     path = Path(os.fsdecode(store.path))
     for entry in generator.sample(everything, min(RANDOM_READS, len(everything))):

@@ -37,11 +37,33 @@ PACKAGES = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")
 PLACES = ("plain", "overlay", "copy", "run")
 
 CPYTHON = (
-    "test_os", "test_shutil", "test_pathlib", "test_tempfile", "test_mmap", "test_fileio",
-    "test_largefile", "test_zipfile", "test_tarfile", "test_mailbox", "test_posix",
-    "test_posixpath", "test_fcntl", "test_sqlite3", "test_file", "test_filecmp", "test_glob",
-    "test_genericpath", "test_dbm", "test_dbm_dumb", "test_shelve", "test_stat", "test_py_compile",
-    "test_compileall", "test_zipimport", "test_bz2", "test_gzip",
+    "test_os",
+    "test_shutil",
+    "test_pathlib",
+    "test_tempfile",
+    "test_mmap",
+    "test_fileio",
+    "test_largefile",
+    "test_zipfile",
+    "test_tarfile",
+    "test_mailbox",
+    "test_posix",
+    "test_posixpath",
+    "test_fcntl",
+    "test_sqlite3",
+    "test_file",
+    "test_filecmp",
+    "test_glob",
+    "test_genericpath",
+    "test_dbm",
+    "test_dbm_dumb",
+    "test_shelve",
+    "test_stat",
+    "test_py_compile",
+    "test_compileall",
+    "test_zipimport",
+    "test_bz2",
+    "test_gzip",
 )
 EXPLAINED = {
     ("run", "test.test_os.ChownFileTests.test_chown_without_permission"): "giving-a-file-away",
@@ -51,13 +73,34 @@ EXPLAINED = {
 MODULE_SECONDS = 300
 """How long one module may take; what does not finish is an outcome like any other."""
 SQLITE = (
-    "wal", "wal2", "lock", "lock2", "crash", "crash3", "walcrash", "pager1", "shared", "ioerr",
-    "mmap1", "walmode", "journal1", "io",
+    "wal",
+    "wal2",
+    "lock",
+    "lock2",
+    "crash",
+    "crash3",
+    "walcrash",
+    "pager1",
+    "shared",
+    "ioerr",
+    "mmap1",
+    "walmode",
+    "journal1",
+    "io",
 )
 RANDOM = ("crash", "crash3", "walcrash")
 """Scripts that crash at random moments, and so run another number of tests each time."""
 GIT = (
-    "t1400", "t1006", "t3200", "t7508", "t5304", "t1450", "t7063", "t5300", "t2030", "t6416",
+    "t1400",
+    "t1006",
+    "t3200",
+    "t7508",
+    "t5304",
+    "t1450",
+    "t7063",
+    "t5300",
+    "t2030",
+    "t6416",
     "t6423",
 )
 FIO = {
@@ -83,7 +126,9 @@ class Judge(NamedTuple):
     run: Callable[[list[str], Path], Outcomes]
 
 
-def call(command: list[str], cwd: Path, seconds: float = 1800, **extra: str) -> subprocess.CompletedProcess[str]:
+def call(
+    command: list[str], cwd: Path, seconds: float = 1800, **extra: str
+) -> subprocess.CompletedProcess[str]:
     """Run a judge in a mount namespace of its own, since some mount things; never fail on its exit code.
 
     Raises TimeoutExpired when time is up, and then ends everything of the judge's session.
@@ -116,9 +161,12 @@ def call(command: list[str], cwd: Path, seconds: float = 1800, **extra: str) -> 
 def prepare_cpython(_: Path) -> list[str]:
     """Find an installed interpreter that came with its tests."""
     for python in (os.path.realpath(sys.executable), shutil.which("python3")):
-        if python and not subprocess.run(
-            [python, "-c", "import test.test_os, test.libregrtest"], capture_output=True, check=False
-        ).returncode:
+        if (
+            python
+            and not subprocess.run(
+                [python, "-c", "import test.test_os, test.libregrtest"], capture_output=True, check=False
+            ).returncode
+        ):
             return [python]
     raise Missing("no interpreter here has the package 'test' (Debian: libpython3-testsuite)")
 
@@ -147,7 +195,13 @@ def read_report(report: Path) -> Outcomes:
     outcomes: Outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
         tags = {child.tag for child in case}
-        outcome = "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else case.get("result")
+        outcome = (
+            "failed"
+            if tags & {"failure", "error"}
+            else "skipped"
+            if "skipped" in tags
+            else case.get("result")
+        )
         outcomes[str(case.get("name"))] = {"completed": "passed", None: "passed"}.get(outcome, str(outcome))
     return outcomes
 
@@ -186,7 +240,9 @@ def source_lists(sources: Path) -> list[str]:
     plain = Path("/etc/apt/sources.list")
     lines = plain.read_text().splitlines() if plain.exists() else []
     own = sources / "apt/sources.list"
-    own.write_text("".join(f"deb-src {line.partition(' ')[2]}\n" for line in lines if line.startswith("deb ")))
+    own.write_text(
+        "".join(f"deb-src {line.partition(' ')[2]}\n" for line in lines if line.startswith("deb "))
+    )
     places = {"Dir::Etc::sourcelist": own, "Dir::Etc::sourceparts": parts, "Dir::State::lists": lists}
     return [word for name, place in places.items() for word in ("-o", f"{name}={place}")]
 
@@ -280,7 +336,9 @@ def run_stress(known: list[str], place: Path) -> Outcomes:
             continue
         text = done.stdout + done.stderr
         skipped = "skipped: 1" in text or "passed: 0" in text or "not implemented" in text
-        outcomes[name] = "failed" if done.returncode == 2 else "skipped" if done.returncode or skipped else "passed"
+        outcomes[name] = (
+            "failed" if done.returncode == 2 else "skipped" if done.returncode or skipped else "passed"
+        )
     return outcomes
 
 
@@ -288,10 +346,19 @@ def run_fio(known: list[str], place: Path) -> Outcomes:
     """Write and read back with checksums."""
     outcomes: Outcomes = {}
     for name, options in FIO.items():
-        words = ["--name=judge", f"--directory={place}", "--size=32m", "--bs=4k", "--verify=crc32c", "--do_verify=1"]
+        words = [
+            "--name=judge",
+            f"--directory={place}",
+            "--size=32m",
+            "--bs=4k",
+            "--verify=crc32c",
+            "--do_verify=1",
+        ]
         done = call([known[0], *words, "--verify_fatal=1", "--numjobs=2", *options.split()], place)
         lacks = "engine" in done.stderr and "not loadable" in done.stderr
-        outcomes[name] = "skipped" if lacks else "failed" if done.returncode or "verify:" in done.stderr else "passed"
+        outcomes[name] = (
+            "skipped" if lacks else "failed" if done.returncode or "verify:" in done.stderr else "passed"
+        )
     return outcomes
 
 
@@ -380,8 +447,12 @@ def compare(plain: Outcomes, other: Outcomes, kind: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(judge.name for judge in JUDGES), help="judges, comma-separated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default=",".join(judge.name for judge in JUDGES), help="judges, comma-separated"
+    )
     parser.add_argument("--place", default="", help="places besides plain, comma-separated")
     parser.add_argument("--sources", type=Path, help="where sources of judges are kept")
     parser.add_argument("--top", type=Path, help="where to make the scratch directory")
@@ -400,7 +471,9 @@ def main() -> int:
     kinds = [kind for kind in options.place.split(",") if kind] or ["overlay" if os.geteuid() == 0 else "run"]
     figures: dict[str, object] = {"python": sysconfig.get_python_version(), "kernel": os.uname().release}
     different = 0
-    with tempfile.TemporaryDirectory(prefix="layerfs-judges-", dir=options.top, ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="layerfs-judges-", dir=options.top, ignore_cleanup_errors=True
+    ) as scratch:
         os.chmod(scratch, 0o755)
         bench = Bench(Path(scratch))
         for name in options.only.split(","):

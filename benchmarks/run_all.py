@@ -20,7 +20,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness import figure
 
-SCRIPTS = ("init", "checkout", "mount", "commit", "workspace_io", "startup", "writers", "growth", "chunker", "memory")
+SCRIPTS = (
+    "init",
+    "checkout",
+    "mount",
+    "commit",
+    "workspace_io",
+    "startup",
+    "writers",
+    "growth",
+    "chunker",
+    "memory",
+)
 HERE = Path(__file__).resolve().parent
 
 

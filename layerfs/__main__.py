@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-if not sys.flags.safe_path and sys.path and os.path.realpath(sys.path[0]) != os.path.dirname(os.path.dirname(__file__)):
+if (
+    not sys.flags.safe_path
+    and sys.path
+    and os.path.realpath(sys.path[0]) != os.path.dirname(os.path.dirname(__file__))
+):
     del sys.path[0]
 
 from layerfs.cli import entry

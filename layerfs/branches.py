@@ -116,13 +116,19 @@ def delete_branches(store: Store, names: Sequence[str], force: bool, actor: str)
             head = lane.refs.need_head(name)
             if name in users:
                 user = users[name][0]
-                hint = "the captured directory is on it" if user == SOURCE else f"'layerfs unmount {user}' first"
+                hint = (
+                    "the captured directory is on it" if user == SOURCE else f"'layerfs unmount {user}' first"
+                )
                 raise Refused(f"branch {quote(name)} is in use by workspace {quote(user)}", hint)
             if not force:
                 _check_merged(store, lane.refs, name, head, names)
             ops.append(RefSet(branch_ref(name), head, None, "delete"))
         lane.apply(None, ops, actor)
-    return [BranchMove(op.name.removeprefix("refs/heads/"), op.old, op.new) for op in ops if isinstance(op, RefSet)]
+    return [
+        BranchMove(op.name.removeprefix("refs/heads/"), op.old, op.new)
+        for op in ops
+        if isinstance(op, RefSet)
+    ]
 
 
 def _check_merged(store: Store, refs: Refs, name: str, head: CommitId, doomed: Sequence[str]) -> None:
@@ -166,4 +172,3 @@ def reset_branch(store: Store, name: str, word: str, at: CommitId | None, actor:
         if target != head:
             lane.apply(None, (RefSet(branch_ref(name), head, target, f"reset to {word}"),), actor)
     return BranchMove(name, head, target, users)
-

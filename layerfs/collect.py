@@ -204,7 +204,9 @@ class _Collection:
             descriptor = self._store.objects.pack_descriptor(row.number)
             for offset, found in delta_objects(descriptor, os.fstat(descriptor).st_size):
                 assert found.prefix is not None
-                if marks.has(found.oid[:PREFIX_BYTES], offset) and not self._serves(marks, found.oid, found.prefix):
+                if marks.has(found.oid[:PREFIX_BYTES], offset) and not self._serves(
+                    marks, found.oid, found.prefix
+                ):
                     yield row.number
                     break
 

@@ -49,7 +49,9 @@ def open_sides(
             "this is no workspace, so there is nothing to compare with",
             "name two states: 'layerfs diff OLD NEW'; paths come after '--'",
         )
-    base = resolve_directory(store, names[0], at) if names else CommitReader(store.objects).root(workspace.last)
+    base = (
+        resolve_directory(store, names[0], at) if names else CommitReader(store.objects).root(workspace.last)
+    )
     from layerfs.workspace.snapshot import take_snapshot
 
     batch = resources.enter_context(store.batch())

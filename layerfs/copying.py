@@ -26,9 +26,7 @@ class Cloned(NamedTuple):
     transferred: Transferred
 
 
-def clone(
-    source: bytes, target: bytes, clock: Clock, actor: str = "", progress: Progress = SILENT
-) -> Cloned:
+def clone(source: bytes, target: bytes, clock: Clock, actor: str = "", progress: Progress = SILENT) -> Cloned:
     """Copy a store into a new one at ``target``, which must be absent or empty."""
     with Store.open(source, clock=clock) as theirs:
         fmt = theirs.format

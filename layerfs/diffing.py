@@ -58,7 +58,11 @@ class FileDiff(NamedTuple):
 
 
 def list_changes(
-    source: ObjectSource, old: Entry | None, new: Entry | None, paths: Iterable[bytes] = (), times: bool = False
+    source: ObjectSource,
+    old: Entry | None,
+    new: Entry | None,
+    paths: Iterable[bytes] = (),
+    times: bool = False,
 ) -> Iterator[Change]:
     """Yield the changes between two states that are worth showing, in path order."""
     for change in diff_paths(source, old, new, paths):
@@ -75,7 +79,11 @@ def is_only_a_time(change: Change) -> bool:
 
 
 def diff_states(
-    source: ObjectSource, old: Entry | None, new: Entry | None, paths: Iterable[bytes] = (), times: bool = False
+    source: ObjectSource,
+    old: Entry | None,
+    new: Entry | None,
+    paths: Iterable[bytes] = (),
+    times: bool = False,
 ) -> Iterator[FileDiff]:
     """Yield the difference of each path, with its texts; None stands for a state that holds nothing."""
     return (read_diff(source, change) for change in list_changes(source, old, new, paths, times))
@@ -95,7 +103,9 @@ def read_diff(source: ObjectSource, change: Change) -> FileDiff:
 
 
 def _same_content(old: Entry, new: Entry) -> bool:
-    return old.kind is new.kind and (old.kind is EntryKind.DIR or (old.ref == new.ref and old.size == new.size))
+    return old.kind is new.kind and (
+        old.kind is EntryKind.DIR or (old.ref == new.ref and old.size == new.size)
+    )
 
 
 def _text(source: ObjectSource, entry: Entry | None) -> bytes | None:

@@ -86,11 +86,18 @@ def examine(directory: bytes) -> list[Finding]:
         ),
     ]
     if not os.access(place, os.W_OK | os.X_OK):
-        return [*findings, Finding("writable", False, "the directory cannot be written", "nothing else was tried")]
+        return [
+            *findings,
+            Finding("writable", False, "the directory cannot be written", "nothing else was tried"),
+        ]
     return [
         *findings,
         _overlay("overlay", why_not(place), "'layerfs mount' makes copies instead"),
-        _overlay("overlay-in-namespace", why_not_in_namespace(place), "'layerfs run' without root makes copies instead"),
+        _overlay(
+            "overlay-in-namespace",
+            why_not_in_namespace(place),
+            "'layerfs run' without root makes copies instead",
+        ),
         _namespaces(),
         _xattrs(place),
         _reflinks(place),
@@ -111,7 +118,9 @@ def _overlay(name: str, reason: str | None, meaning: str) -> Finding:
 def _namespaces() -> Finding:
     reason = why_no_namespace()
     meaning = "'layerfs run' needs --no-at-source if files of the state name the captured path"
-    return Finding("private-mounts", reason is None, reason or "a command can have mounts of its own", meaning)
+    return Finding(
+        "private-mounts", reason is None, reason or "a command can have mounts of its own", meaning
+    )
 
 
 def _xattrs(place: bytes) -> Finding:
@@ -136,7 +145,9 @@ def _reflinks(place: bytes) -> Finding:
             fcntl.ioctl(other.fileno(), _FICLONE, one.fileno())
         except OSError as error:
             known = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV)
-            reason = "the file system has none" if error.errno in known else (error.strerror or "refused").lower()
+            reason = (
+                "the file system has none" if error.errno in known else (error.strerror or "refused").lower()
+            )
             return Finding("reflinks", False, reason, meaning)
     return Finding("reflinks", True, "cloned a file")
 

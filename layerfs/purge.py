@@ -153,7 +153,9 @@ class _Rewriting:
     def _rewrite(self, oid: CommitId, commit: Commit) -> CommitId:
         if oid in self._gone:
             if not commit.parents:
-                raise Refused(f"commit {short(oid)} has no parent that could take its place", "purge a path instead")
+                raise Refused(
+                    f"commit {short(oid)} has no parent that could take its place", "purge a path instead"
+                )
             return self._commits[commit.parents[0]]
         parents = tuple(dict.fromkeys(self._commits[parent] for parent in commit.parents))
         root = self._root(commit.root)
@@ -195,7 +197,8 @@ class _Rewriting:
     def _layer_row(self, row: LayerRow) -> LayerRow:
         if row.commit in self._gone:
             raise Refused(
-                f"commit {short(row.commit)} is layer L{row.number} of main", "a path of it can be purged instead"
+                f"commit {short(row.commit)} is layer L{row.number} of main",
+                "a path of it can be purged instead",
             )
         commit = self.commit(row.commit)
         layer = read_layer(self._store.objects, row.layer)

@@ -40,14 +40,14 @@ def read_reflog(store: Store, name: str | None, limit: int | None = None) -> lis
         candidates = (name,) if name.startswith("refs/") else (HEADS + name, TAGS + name)
         rows = next((found for ref in candidates if (found := store.refs.reflog(ref, bound))), [])
         if not rows and limit != 0:
-            raise NotFound(f"no branch or tag was ever called {quote(name)}", "'layerfs reflog' lists all moves")
+            raise NotFound(
+                f"no branch or tag was ever called {quote(name)}", "'layerfs reflog' lists all moves"
+            )
     seen: dict[str, int] = {}
     lines = []
     for row in rows:
         ago = seen[row.name] = seen.get(row.name, -1) + 1
-        lines.append(
-            ReflogLine(short_ref(row.name), ago, row.old, row.new, row.time_ns, row.actor, row.why)
-        )
+        lines.append(ReflogLine(short_ref(row.name), ago, row.old, row.new, row.time_ns, row.actor, row.why))
     return lines
 
 

@@ -188,7 +188,8 @@ def check_ops(refs: Refs, ops: Iterable[Op]) -> None:
                 found = seen[name] if name in seen else refs.get(name)
                 if found != old:
                     raise ExpectationFailed(
-                        f"{quote(short_ref(name))} is at {_shown(found)}, not at {_shown(old)}", "nothing was done"
+                        f"{quote(short_ref(name))} is at {_shown(found)}, not at {_shown(old)}",
+                        "nothing was done",
                     )
                 seen[name] = new
             case LayerAdd():
@@ -224,7 +225,9 @@ def apply_move(db: MetaDb, move: Move, pack: int, checked: bool = False) -> None
         if not checked:
             check_ops(Refs(db), move.ops)
     except ExpectationFailed as error:
-        raise StoreDamaged(f"move {move.sequence} does not follow from the one before: {error.message}") from error
+        raise StoreDamaged(
+            f"move {move.sequence} does not follow from the one before: {error.message}"
+        ) from error
     for position, op in enumerate(move.ops):
         if isinstance(op, Restart):
             db.restart(pack)

@@ -42,7 +42,9 @@ def parse_update(line: bytes) -> RefUpdate:
     words = line.decode("utf-8", "surrogateescape").split(" ")
     low, high = _FIELDS.get(words[0], (0, -1))
     if not low <= len(words) - 1 <= high or not all(words):
-        raise UsageError(f"not an update of a ref: {quote(line)}", "'layerfs help update-ref' lists the forms")
+        raise UsageError(
+            f"not an update of a ref: {quote(line)}", "'layerfs help update-ref' lists the forms"
+        )
     verb, ref, *rest = words
     if verb == "update":
         return RefUpdate(verb, ref, rest[0], rest[1] if len(rest) > 1 else None)

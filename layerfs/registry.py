@@ -120,14 +120,25 @@ COMMANDS: tuple[Command, ...] = (
     Command("workspace show", "workspace", "workspaces", "show all that is known of a workspace", NONE),
     Command("workspace remove", "workspace", "workspaces", "forget a workspace", NONE),
     Command("update", "update", "workspaces", "bring newer work into a workspace", WORKSPACE),
-    Command("status", "status", "in a workspace", "show what changed since the last commit", WORKSPACE, nul=True),
+    Command(
+        "status", "status", "in a workspace", "show what changed since the last commit", WORKSPACE, nul=True
+    ),
     Command("commit", "commit", "in a workspace", "record the state of a workspace", WRITE),
-    Command("restore", "restore", "in a workspace", "make a workspace or paths equal to another state", WORKSPACE),
+    Command(
+        "restore", "restore", "in a workspace", "make a workspace or paths equal to another state", WORKSPACE
+    ),
     Command("diff", "diff", "history", "show the difference between two states", STORE, nul=True),
     Command("log", "log", "history", "show commits, newest first", STORE),
     Command("show", "show", "history", "show a commit with its patch, a layer, or a file", STORE, nul=True),
     Command("blame", "blame", "history", "show who wrote each line of a file", STORE),
-    Command("conflicts", "conflicts", "coming together", "what an open merge has left to decide", WORKSPACE, nul=True),
+    Command(
+        "conflicts",
+        "conflicts",
+        "coming together",
+        "what an open merge has left to decide",
+        WORKSPACE,
+        nul=True,
+    ),
     Command("resolve", "resolve", "coming together", "decide a path of an open merge", WORKSPACE),
     Command("merge", "merge", "coming together", "combine two lines of work", WRITE),
     Command("publish", "publish", "coming together", "add a branch's work to main as the next layer", WRITE),
@@ -140,22 +151,52 @@ COMMANDS: tuple[Command, ...] = (
     Command("gc", "gc", "upkeep", "give back the room of what no name reaches any more", WRITE),
     Command("prune", "prune", "upkeep", "collect, shrink the layer cache and remove leftovers", WRITE),
     Command("purge", "purge", "upkeep", "take a path or a commit out of all history", WRITE),
-    Command("hash-object", "hash_object", "plumbing", "print the id of a file's content", NONE, PLUMBING, nul=True),
-    Command("cat-file", "cat_file", "plumbing", "print an object, raw or readable", STORE, PLUMBING, nul=True),
+    Command(
+        "hash-object", "hash_object", "plumbing", "print the id of a file's content", NONE, PLUMBING, nul=True
+    ),
+    Command(
+        "cat-file", "cat_file", "plumbing", "print an object, raw or readable", STORE, PLUMBING, nul=True
+    ),
     Command("chunk-file", "chunk_file", "plumbing", "show how a file is cut into chunks", NONE, PLUMBING),
     Command("ls-extents", "ls_extents", "plumbing", "list the pieces of a stored file", STORE, PLUMBING),
     Command("read-extent", "read_extent", "plumbing", "print a range of a stored file", STORE, PLUMBING),
-    Command("splice-extent", "splice_extent", "plumbing", "change bytes inside a stored file", WRITE, PLUMBING),
+    Command(
+        "splice-extent", "splice_extent", "plumbing", "change bytes inside a stored file", WRITE, PLUMBING
+    ),
     Command("ls-tree", "ls_tree", "plumbing", "list a directory in a state", STORE, PLUMBING, nul=True),
     Command("write-tree", "write_tree", "plumbing", "capture a directory as a root object", WRITE, PLUMBING),
     Command("commit-tree", "commit_tree", "plumbing", "make a commit of a root object", WRITE, PLUMBING),
     Command("diff-tree", "diff_tree", "plumbing", "list the paths that differ", STORE, PLUMBING, nul=True),
-    Command("merge-base", "merge_base", "plumbing", "print the common ancestor of two commits", STORE, PLUMBING),
-    Command("rev-parse", "rev_parse", "plumbing", "print the ids that revisions name", STORE, PLUMBING, nul=True),
-    Command("rev-list", "rev_list", "plumbing", "list the commits that revisions select", STORE, PLUMBING, nul=True),
-    Command("show-ref", "show_ref", "plumbing", "list pointers and the commits they name", STORE, PLUMBING, nul=True),
-    Command("update-ref", "update_ref", "plumbing", "move refs by compare-and-set", WRITE, PLUMBING, nul=True),
-    Command("ls-layers", "ls_layers", "plumbing", "list the layers of main for scripts", STORE, PLUMBING, nul=True),
+    Command(
+        "merge-base", "merge_base", "plumbing", "print the common ancestor of two commits", STORE, PLUMBING
+    ),
+    Command(
+        "rev-parse", "rev_parse", "plumbing", "print the ids that revisions name", STORE, PLUMBING, nul=True
+    ),
+    Command(
+        "rev-list",
+        "rev_list",
+        "plumbing",
+        "list the commits that revisions select",
+        STORE,
+        PLUMBING,
+        nul=True,
+    ),
+    Command(
+        "show-ref",
+        "show_ref",
+        "plumbing",
+        "list pointers and the commits they name",
+        STORE,
+        PLUMBING,
+        nul=True,
+    ),
+    Command(
+        "update-ref", "update_ref", "plumbing", "move refs by compare-and-set", WRITE, PLUMBING, nul=True
+    ),
+    Command(
+        "ls-layers", "ls_layers", "plumbing", "list the layers of main for scripts", STORE, PLUMBING, nul=True
+    ),
     Command("ls-pack", "ls_pack", "plumbing", "list packs, or what lies in one", STORE, PLUMBING),
     Command("verify-pack", "verify_pack", "plumbing", "check packs from first to last byte", STORE, PLUMBING),
     Command("count-objects", "count_objects", "plumbing", "count the objects of each kind", STORE, PLUMBING),

@@ -181,7 +181,9 @@ class _Repair:
                     continue
                 saved = self._save(pack.number, writer.append_frame)
                 self._set_aside(pack.number)
-                self.done.append(f"pack {name} is not whole: {saved} objects saved, the file is in quarantine")
+                self.done.append(
+                    f"pack {name} is not whole: {saved} objects saved, the file is in quarantine"
+                )
             new = [writer.seal()] if writer.length > packs.HEADER_BYTES else []
             with store.lane(recover=False) as lane:
                 gone = {pack.number for pack in bad}

@@ -35,7 +35,9 @@ class Selection(NamedTuple):
     topological: bool = False
 
 
-def parse_set(store: Store, words: Iterable[str], at: CommitId | None, default: str | None = None) -> RevisionSet:
+def parse_set(
+    store: Store, words: Iterable[str], at: CommitId | None, default: str | None = None
+) -> RevisionSet:
     """Resolve the words of a set; ``default`` stands for no words that select anything."""
     starts: list[CommitId] = []
     excluded: list[CommitId] = []

@@ -19,8 +19,6 @@ def iter_blocks() -> Iterator[bytes]:
         yield block
 
 
-
-
 def iter_records(nul: bool) -> Iterator[bytes]:
     """Yield the records on standard input without their end mark; the last one may lack it."""
     if not nul:

@@ -23,7 +23,21 @@ CHUNK_AVERAGE = 16 * 1024
 CHUNK_MAXIMUM = 32 * 1024
 ONE_PIECE_LIMIT = 128 * 1024
 REMOTE_KINDS = frozenset(
-    {"9p", "afs", "ceph", "cifs", "coda", "glusterfs", "lustre", "ncp", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"}
+    {
+        "9p",
+        "afs",
+        "ceph",
+        "cifs",
+        "coda",
+        "glusterfs",
+        "lustre",
+        "ncp",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "smbfs",
+        "virtiofs",
+    }
 )
 
 

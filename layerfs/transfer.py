@@ -149,7 +149,9 @@ class _Transfer:
             return refs, layers
         for name in names:
             if name != MAIN_REF and name not in refs:
-                raise NotFound(f"no such branch or tag in {quote(self._source.path)}: {quote(short_ref(name))}")
+                raise NotFound(
+                    f"no such branch or tag in {quote(self._source.path)}: {quote(short_ref(name))}"
+                )
         return {name: refs[name] for name in names if name != MAIN_REF}, layers if MAIN_REF in names else ()
 
     def _copy(self, live: Liveness, held: ExitStack) -> None:
@@ -172,13 +174,9 @@ class _Transfer:
             lane.apply(None, [PackAdd(packs.pack_name(pack.number))], self._options.actor)
         self._stored += pack.length
 
-    def _move(
-        self, refs: dict[str, CommitId], layers: Sequence[LayerRow]
-    ) -> tuple[tuple[RefMove, ...], int]:
+    def _move(self, refs: dict[str, CommitId], layers: Sequence[LayerRow]) -> tuple[tuple[RefMove, ...], int]:
         with self._target.lane() as lane:
-            moves = [
-                self._judge(name, lane.refs.get(name), commit) for name, commit in sorted(refs.items())
-            ]
+            moves = [self._judge(name, lane.refs.get(name), commit) for name, commit in sorted(refs.items())]
             ops: list[Op] = [
                 RefSet(move.name, move.old, move.new, f"{self._options.why} {short_ref(move.name)}")
                 for move in moves
@@ -281,4 +279,6 @@ class _Missing:
     def prefix(self, oid: ObjectId, prefix: bytes) -> bool:
         """Whether the prefix is copied with it: only that makes sure that there is no circle in the target."""
         row = self._marks.index.row_of(prefix)
-        return row >= 0 and bool(self._marks.rows[row]) and self._marks.index.place_at(row).kind in self._kinds
+        return (
+            row >= 0 and bool(self._marks.rows[row]) and self._marks.index.place_at(row).kind in self._kinds
+        )

@@ -51,7 +51,9 @@ def _describe_one(parameter: Any) -> Parameter:
         help=" ".join((parameter.help or "").split()),
         required=bool(parameter.required),
         many=bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1,
-        takes_value=option and not getattr(parameter, "is_flag", False) and not getattr(parameter, "count", False),
+        takes_value=option
+        and not getattr(parameter, "is_flag", False)
+        and not getattr(parameter, "count", False),
         choices=choices,
     )
 

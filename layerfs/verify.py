@@ -163,10 +163,14 @@ class _Walk:
                 self.problems.append(Problem(f"workspace {quote(name)}: {error.message}"))
                 continue
             if record.name != name:
-                self.problems.append(Problem(f"workspace {quote(name)}: its record is of {quote(record.name)}"))
+                self.problems.append(
+                    Problem(f"workspace {quote(name)}: its record is of {quote(record.name)}")
+                )
             starts += [(f"workspace {name}", CommitId(commit)) for commit in commits_of(record)]
         for row in refs.reflog():
-            starts += [(f"reflog of {row.name}", commit) for commit in (row.old, row.new) if commit is not None]
+            starts += [
+                (f"reflog of {row.name}", commit) for commit in (row.old, row.new) if commit is not None
+            ]
         for layer in layers:
             self._layer(layer.layer, layer.number, layer.commit)
         for name, commit in starts:
@@ -282,8 +286,10 @@ class _Walk:
                 continue
             report = self._checked.get(located.pack)
             # Packs and frames that came after the check, from a writer or a collection beside it, are none of ours.
-            if report is not None and located.place.frame not in report.frames and (
-                not report.length or located.place.frame < report.length
+            if (
+                report is not None
+                and located.place.frame not in report.frames
+                and (not report.length or located.place.frame < report.length)
             ):
                 kind = Kind(located.place.kind)
                 self._problem(f"lies in a damaged frame of pack {pack_name(located.pack)}", oid, kind, path)
@@ -294,7 +300,9 @@ class _Walk:
                         self._problem(f"has {node.length} bytes instead of {length}", oid, Kind.EXTENT, path)
                     waiting.extend((child.oid, child.weight) for child in reversed(node.children))
                     waiting.extend(
-                        (piece.chunk, piece.length) for piece in reversed(node.extents) if piece.chunk is not None
+                        (piece.chunk, piece.length)
+                        for piece in reversed(node.extents)
+                        if piece.chunk is not None
                     )
             elif located.place.kind != Kind.CHUNK:
                 self._problem("is no file content", oid, Kind(located.place.kind), path)

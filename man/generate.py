@@ -35,9 +35,15 @@ from layerfs.usage import Parameter, describe  # noqa: E402
 _BLOCK = re.compile(r'(?m)^\.\\" BEGIN ([A-Z ]+)\n(?:.*\n)*?\.\\" END \1\n')
 _MEANINGS = (
     (errors.EXIT_OK, "done; also: nothing to do"),
-    (errors.EXIT_NO, "ran, and the answer is no: conflicts, differences under --exit-code, damage found by fsck"),
+    (
+        errors.EXIT_NO,
+        "ran, and the answer is no: conflicts, differences under --exit-code, damage found by fsck",
+    ),
     (errors.EXIT_USAGE, "the command line is wrong"),
-    (errors.EXIT_INCOMPLETE, "done, but something could not be captured or restored faithfully; it is listed"),
+    (
+        errors.EXIT_INCOMPLETE,
+        "done, but something could not be captured or restored faithfully; it is listed",
+    ),
     (errors.EXIT_NOT_FOUND, "not found"),
     (errors.EXIT_BUSY, "somebody else holds what is needed"),
     (errors.EXIT_EXPECTATION, "an expectation did not hold; nothing was done"),
@@ -80,7 +86,11 @@ def pages() -> dict[Path, str]:
         path = MAN / f"layerfs-{word}.1"
         rows = _rows(word)
         text = path.read_text(encoding="utf-8") if path.exists() else _start(word, rows)
-        blocks = {"SYNOPSIS": _synopses(rows), "OPTIONS": _options(rows), "JSON": command_block(contract, rows)}
+        blocks = {
+            "SYNOPSIS": _synopses(rows),
+            "OPTIONS": _options(rows),
+            "JSON": command_block(contract, rows),
+        }
         wanted[path] = _fill(text, blocks)
     overview = MAN / "layerfs.1"
     wanted[overview] = _fill(overview.read_text(encoding="utf-8"), {"COMMANDS": _command_table()})
@@ -173,8 +183,10 @@ def _error_table() -> str:
 
 def _start(word: str, rows: list[Command]) -> str:
     """Return the beginning of a page for a command that has none; whoever knows good examples writes them."""
-    summary = rows[0].summary if len(rows) == 1 or rows[0].name == word else f"{word}: " + ", ".join(
-        row.name.partition(" ")[2] for row in rows
+    summary = (
+        rows[0].summary
+        if len(rows) == 1 or rows[0].name == word
+        else f"{word}: " + ", ".join(row.name.partition(" ")[2] for row in rows)
     )
     description = []
     for row in rows:

@@ -38,7 +38,9 @@ def present_branches(rows: Sequence[Branch], current: str | None) -> Reply:
     lines = []
     for row in rows:
         mark = "*" if row.name == current else " "
-        line = encode_text(f"{mark} {row.name.ljust(width)}  {short(row.head)}  ") + show_line(row.commit.subject)
+        line = encode_text(f"{mark} {row.name.ljust(width)}  {short(row.head)}  ") + show_line(
+            row.commit.subject
+        )
         lines.append(line.rstrip() + b"\n")
     return Reply(
         data={
@@ -67,16 +69,21 @@ def _moves_data(moves: Iterable[BranchMove]) -> list[dict[str, object]]:
 
 def present_deleted(moves: Sequence[BranchMove]) -> Reply:
     """Answer ``branch -d``, with the way back."""
-    lines = [f"deleted branch {move.name} (was {short(move.old)})\n" for move in moves if move.old is not None]
+    lines = [
+        f"deleted branch {move.name} (was {short(move.old)})\n" for move in moves if move.old is not None
+    ]
     first = next((move for move in moves if move.old is not None), None)
-    back = f"to have it back: layerfs fork {first.name} --from {short(first.old)}" if first and first.old else ""
+    back = (
+        f"to have it back: layerfs fork {first.name} --from {short(first.old)}" if first and first.old else ""
+    )
     return Reply({"branches": _moves_data(moves)}, encode_text("".join(lines)), notes=(back,) if back else ())
 
 
 def present_renamed(old: str, move: BranchMove) -> Reply:
     """Answer ``branch -m``."""
     return Reply(
-        {"old_name": old, "branches": _moves_data([move])}, encode_text(f"renamed branch {old} to {move.name}\n")
+        {"old_name": old, "branches": _moves_data([move])},
+        encode_text(f"renamed branch {old} to {move.name}\n"),
     )
 
 
@@ -100,13 +107,16 @@ def present_tags(rows: Sequence[Tag]) -> Reply:
     """Answer ``tag``: a line per tag."""
     width = max((len(row.name) for row in rows), default=0)
     lines = [
-        (encode_text(f"{row.name.ljust(width)}  {short(row.target)}  ") + show_line(row.commit.subject)).rstrip()
+        (
+            encode_text(f"{row.name.ljust(width)}  {short(row.target)}  ") + show_line(row.commit.subject)
+        ).rstrip()
         for row in rows
     ]
     return Reply(
         data={
             "tags": [
-                {"name": row.name, "commit": to_hex(row.target), "subject": row.commit.subject} for row in rows
+                {"name": row.name, "commit": to_hex(row.target), "subject": row.commit.subject}
+                for row in rows
             ]
         },
         text=b"".join(line + b"\n" for line in lines),

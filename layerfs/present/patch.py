@@ -37,7 +37,9 @@ def format_diff(diff: FileDiff) -> bytes:
     out = [b"diff --git ", show_path(path, b"a/"), b" ", show_path(path, b"b/"), b"\n"]
     out += [line + b"\n" for line in _header(old, new)]
     if diff.binary:
-        out.append(b"Binary files " + _side(old, path, b"a/") + b" and " + _side(new, path, b"b/") + b" differ")
+        out.append(
+            b"Binary files " + _side(old, path, b"a/") + b" and " + _side(new, path, b"b/") + b" differ"
+        )
         out.append(f" ({_size(old)} -> {_size(new)} bytes)\n".encode())
     elif diff.hunks:
         assert diff.old_lines is not None and diff.new_lines is not None
@@ -99,7 +101,9 @@ def _kinds(old: Entry | None, new: Entry | None) -> set[EntryKind]:
 
 
 def _index(entry: Entry | None) -> str:
-    return "0" * 12 if entry is None or entry.kind is not EntryKind.FILE or not entry.ref else short(entry.ref)
+    return (
+        "0" * 12 if entry is None or entry.kind is not EntryKind.FILE or not entry.ref else short(entry.ref)
+    )
 
 
 def attribute_lines(old: Entry | None, new: Entry | None) -> Iterator[bytes]:
@@ -191,7 +195,9 @@ def present_names(changes: Iterable[Change], exit_code: bool = False) -> Reply:
     rows, code = _peeked(changes, exit_code)
     return Reply(
         data={"changes": (change_data(change) for change in rows)},
-        text=(status_letter(change).encode() + b"\t" + show_path(change.path or b".") + b"\n" for change in rows),
+        text=(
+            status_letter(change).encode() + b"\t" + show_path(change.path or b".") + b"\n" for change in rows
+        ),
         z=(status_letter(change).encode() + b"\0" + change.path + b"\0" for change in rows),
         exit_code=code,
     )
@@ -202,7 +208,9 @@ def present_stat(diffs: Iterable[FileDiff], columns: int, exit_code: bool = Fals
     rows, code = _peeked(diffs, exit_code)
     found = [diff._replace(old_lines=None, new_lines=None) for diff in rows]
     return Reply(
-        data={"changes": [_diff_data(diff) for diff in found]}, text=format_stat(found, columns), exit_code=code
+        data={"changes": [_diff_data(diff) for diff in found]},
+        text=format_stat(found, columns),
+        exit_code=code,
     )
 
 

@@ -113,7 +113,9 @@ def commit_result(done: Committed) -> dict[str, Any]:
     }
 
 
-COMMIT_HINT = "'layerfs update --mark' lets you decide it here; 'layerfs commit --as NAME' saves to a new branch"
+COMMIT_HINT = (
+    "'layerfs update --mark' lets you decide it here; 'layerfs commit --as NAME' saves to a new branch"
+)
 
 
 def present_commit(done: Committed) -> Reply:

@@ -57,7 +57,9 @@ def _run(function: Callable[[], bytes], writing: int) -> NoReturn:
 def encode_failure(error: BaseException) -> bytes:
     """Return an exception as ``errno NUL text``, short enough to be written to a pipe in one piece."""
     number = error.errno or 0 if isinstance(error, OSError) else 0
-    text = (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    text = (
+        (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    )
     if isinstance(error, OSError) and error.filename is not None:
         text += f": {error.filename!r}"
     return b"%d\0%s" % (number, text.encode("utf-8", "replace")[:2000])

@@ -110,22 +110,16 @@ def make_private() -> None:
     mount(b"none", b"/", b"", MS_REC | MS_PRIVATE)
 
 
-
-
 def syncfs(fd: int) -> None:
     """syncfs(2): write back the whole file system that holds ``fd``."""
     if _libc.syncfs(ctypes.c_int(fd)):
         raise _failed("syncfs")
 
 
-
-
 def set_parent_death_signal(number: int) -> None:
     """Have the kernel send this process ``number`` when the *thread* that forked it ends; 0 switches it off."""
     if _libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0):
         raise _failed("prctl")
-
-
 
 
 def signalfd(numbers: Iterable[int]) -> int:

@@ -35,7 +35,9 @@ def linked_names(store: Store, root_id: bytes, root: Entry) -> list[tuple[bytes,
     return found
 
 
-def _moved(store: Store, kept: tuple[bytes, list[tuple[bytes, int]]], root: Entry) -> list[tuple[bytes, int]] | None:
+def _moved(
+    store: Store, kept: tuple[bytes, list[tuple[bytes, int]]], root: Entry
+) -> list[tuple[bytes, int]] | None:
     """Return the names of a state from those of another; None if they are too far apart or that one is gone."""
     gone: set[bytes] = set()
     fresh: list[tuple[bytes, int]] = []

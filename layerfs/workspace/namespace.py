@@ -103,7 +103,11 @@ def _go_elsewhere(place: Place, directory: bytes) -> Entered:
 def _cover(place: Place) -> None:
     if place.layers is not None:
         mount_overlay(
-            place.layers, place.target, source=place.source, volatile=place.volatile, userxattr=place.userxattr
+            place.layers,
+            place.target,
+            source=place.source,
+            volatile=place.volatile,
+            userxattr=place.userxattr,
         )
         return
     assert place.bound is not None

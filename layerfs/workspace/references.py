@@ -53,8 +53,7 @@ _NAMES = frozenset(
 )
 _SUFFIXES = (b".pth", b".egg-link", b".pc", b".la", b".d", b"_finder.py")
 _SYSTEM = tuple(
-    b"/" + name
-    for name in (b"bin", b"sbin", b"usr", b"lib", b"lib64", b"etc", b"dev", b"proc", b"sys")
+    b"/" + name for name in (b"bin", b"sbin", b"usr", b"lib", b"lib64", b"etc", b"dev", b"proc", b"sys")
 )
 
 
@@ -107,7 +106,9 @@ def find_references(store: Store, commit: CommitId) -> References:
     return result
 
 
-def _moved(store: Store, source: bytes, kept: tuple[bytes, References], root: Entry) -> list[Reference] | None:
+def _moved(
+    store: Store, source: bytes, kept: tuple[bytes, References], root: Entry
+) -> list[Reference] | None:
     """Return the references of a state from those of another; None if they are too far apart or that one is gone."""
     gone: set[bytes] = set()
     fresh: list[tuple[bytes, Entry]] = []
@@ -162,7 +163,10 @@ def _of_file(source: bytes, path: bytes, entry: Entry, data: bytes) -> Iterator[
         interpreter = words[0] if words else b""
         into = is_inside(interpreter, source)
         if not into and rest.startswith(b"'''exec' ") and _names_source(source, rest.partition(b"\n")[0]):
-            interpreter, into = rest.partition(b"\n")[0].split()[1].strip(b"\"'"), True  # pip's way around long paths
+            interpreter, into = (
+                rest.partition(b"\n")[0].split()[1].strip(b"\"'"),
+                True,
+            )  # pip's way around long paths
         if interpreter.startswith(b"/"):
             yield Reference(path, "interpreter", interpreter, into)
             if into:
