@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from odd_tree import build_odd_tree, describe
 from project import Project, difference, refusal, seen
+from world import World
 
 ROOT = os.geteuid() == 0
 ENGINES = ("overlay", "copy")
