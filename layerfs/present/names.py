@@ -27,6 +27,8 @@ def show_path(path: bytes, prefix: bytes = b"") -> bytes:
     if path.isascii() and path.isalnum():
         return prefix + path
     text = path.decode("utf-8", "surrogateescape")
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return prefix + path
     parts = [_shown(character) for character in text]
     if not any(part.startswith(b"\\") for part in parts):
         return prefix + path
@@ -40,7 +42,7 @@ def path_data(paths: Iterable[bytes]) -> list[dict[str, bytes]]:
 
 def show_line(text: str) -> bytes:
     """Return text by people (a subject, an author) for one line: control characters become escapes."""
-    return b"".join(map(_shown_text, text))
+    return text.encode("utf-8") if text.isprintable() else b"".join(map(_shown_text, text))
 
 
 def _shown(character: str) -> bytes:
