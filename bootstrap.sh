@@ -67,6 +67,13 @@ missing_packages() {
     have mkfs.xfs || [ -x /sbin/mkfs.xfs ] || echo xfsprogs
     have unshare || echo util-linux
     have mkfs.ext4 || [ -x /sbin/mkfs.ext4 ] || echo e2fsprogs
+    have rsync || echo rsync
+    have inotifywait || echo inotify-tools
+    # Hundreds of MB that only some tests want: a developer without them skips those tests, CI skips none.
+    if [ "${CI:-}" = true ]; then
+        have npm || echo npm
+        have cargo || echo cargo
+    fi
 }
 
 install_packages() {

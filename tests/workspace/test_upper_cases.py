@@ -101,6 +101,7 @@ def test_a_directory_made_again_with_the_same_files_differs_in_its_times_only(gr
     assert all(entry.is_only_times for entry in scan.changes)
 
 
+@pytest.mark.varies
 def test_whiteouts_that_are_files(ground: Ground) -> None:
     """What mkcomposefs and nested overlays write: an empty file with an attribute, in a directory that says so.
 
