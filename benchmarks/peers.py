@@ -19,11 +19,17 @@ _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PY
 """Without bytecode kept, every start of a Python program would compile it anew."""
 
 
+LAST_WORDS = 4096
+
+
 class Finished(NamedTuple):
-    """One command that ran: the most memory it had resident, in bytes, and its output."""
+    """One command that ran: the most memory it had resident, in bytes.
+
+    The kernel starts counting with what the benchmark itself had when it started the command, so the benchmark keeps
+    nothing of what commands print.
+    """
 
     peak: int
-    output: bytes
 
 
 def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> Finished:
@@ -37,13 +43,15 @@ def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path | Non
         stderr=subprocess.STDOUT,
     ) as process:
         assert process.stdout is not None
-        output = process.stdout.read()
+        last = b""
+        while part := process.stdout.read(LAST_WORDS):
+            last = (last + part)[-LAST_WORDS:]
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        words = b"\n".join(output.splitlines()[-5:]).decode(errors="replace")
+        words = b"\n".join(last.splitlines()[-5:]).decode(errors="replace")
         raise SystemExit(f"{command[0]} failed with {process.returncode}: {words}")
-    return Finished(usage.ru_maxrss * 1024, output)
+    return Finished(usage.ru_maxrss * 1024)
 
 
 def settle(place: Path) -> None:
@@ -174,7 +182,7 @@ def git(tree: Path, place: Path) -> Peer:
     def capture() -> Finished:
         added = run("git", "add", "-A", "-f", ".", env=env, cwd=tree)
         committed = run("git", "commit", "-q", "--allow-empty", "-m", "state", env=env, cwd=tree)
-        return Finished(max(added.peak, committed.peak), b"")
+        return Finished(max(added.peak, committed.peak))
 
     return Peer("git", store, start, capture)
 
