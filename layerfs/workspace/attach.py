@@ -35,6 +35,7 @@ from layerfs.workspace.places import (
     default_mount_point,
     going_directory,
     make_workspace_directory,
+    remove_empty,
     remove_tree,
     upper_directory,
     work_directory,
@@ -123,9 +124,9 @@ def _attach_new(store: Store, name: str, request: MountRequest, progress: Progre
             problems = _copy_out(store, record, progress, notes)
             put_record(store, record, request.author)
     except BaseException:
-        drop_record(store, record, request.author)
         if made and stack is not None:
-            os.rmdir(path)
+            remove_empty(path)
+        drop_record(store, record, request.author)
         raise
     keep_bound(store, request.author.time_ns)
     return Attached(

@@ -8,7 +8,6 @@ hiding a mount that somebody still writes to would lose work later and quietly.
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 from typing import NamedTuple
@@ -30,7 +29,7 @@ from layerfs.workspace.attach import drop_record, mount_name, put_record
 from layerfs.workspace.busy import Holder, MountBusy, end_processes, find_holders, find_users
 from layerfs.workspace.claims import hold, refuse_running
 from layerfs.workspace.layercache import promote_upper
-from layerfs.workspace.places import default_mount_point
+from layerfs.workspace.places import default_mount_point, remove_empty
 from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
 from layerfs.workspace.snapshot import changes_between, has_changes, live_content, take_snapshot
 
@@ -138,22 +137,10 @@ def _detach_overlay(
     if not request.discard and not settle_upper(store, record, request.author, progress):
         put_record(store, record._replace(attached=False), request.author)
         return Detached(record.name, record.path, committed, kept=True)
+    # The mount point goes before the record: once the name is free, the directory may be that of another mount.
+    left = record.path == default_mount_point(store, record.name) and not remove_empty(record.path)
     drop_record(store, record, request.author)
-    left = record.path == default_mount_point(store, record.name) and not _remove_empty(record.path)
     return Detached(record.name, record.path, committed, left=left)
-
-
-def _remove_empty(path: bytes) -> bool:
-    """Remove a directory; return False if it holds files, which were put there while nothing was mounted on it."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
-            raise
-        return False
-    return True
 
 
 def settle_upper(store: Store, record: WorkspaceRecord, author: Author, progress: Progress = SILENT) -> bool:
@@ -200,10 +187,4 @@ def _remove_copy(store: Store, record: WorkspaceRecord, discard: bool) -> bool:
                 os.unlink(POINTER, dir_fd=directory)
         finally:
             os.close(directory)
-    try:
-        os.rmdir(record.path)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
-            raise
-        return True
-    return False
+    return not remove_empty(record.path)

@@ -6,6 +6,7 @@ belong to the store's owner; removing one never follows a link out of it and nev
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -76,6 +77,19 @@ def make_workspace_directory(store: Store, workspace: str, *inside: bytes) -> by
             if not stat.S_ISDIR(os.lstat(directory).st_mode):
                 raise Refused(f"{quote(directory)} is not a directory") from None
     return path
+
+
+def remove_empty(path: bytes) -> bool:
+    """Remove the directory of a workspace; return False if files or a mount are in it, which are somebody's."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EBUSY):
+            raise
+        return False
+    return True
 
 
 def remove_tree(path: bytes) -> None:

@@ -300,3 +300,26 @@ def test_errors_of_the_file_system_arrive_as_themselves(captured: Project, tmp_p
         captured.document("unmount", "main", "--discard", "--store", disk / "store")
     finally:
         subprocess.run(["umount", "-l", disk], check=True, timeout=20)
+
+
+def test_a_name_that_is_free_again_is_anothers_at_once(captured: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes a workspace away is past it when its name is free: the next mount of that name stands."""
+    from layerfs.workspace import detach as detaching
+
+    captured.document("fork", "f")
+    with Store.open(os.fsencode(captured.store), clock=time.time_ns) as store:
+        request = MountRequest(resolve(store, "f"), AUTHOR, engine="overlay")
+        attach(store, request)
+        drop, next_one = detaching.drop_record, []
+
+        def drop_and_lose_the_processor(*told: object) -> None:
+            drop(*told)  # type: ignore[arg-type]
+            next_one.append(attach(store, request).record)
+
+        monkeypatch.setattr(detaching, "drop_record", drop_and_lose_the_processor)
+        done = detach(store, read_workspace(store.refs, "f"), DetachRequest(AUTHOR))
+        monkeypatch.undo()
+        assert not done.left, "nothing of the one that went is there"
+        assert next_one[0].name == "f" and (Path(os.fsdecode(next_one[0].path)) / "a").read_text() == "one\n"
+        assert not detach(store, read_workspace(store.refs, "f"), DetachRequest(AUTHOR)).left
+        assert not os.path.lexists(next_one[0].path)
