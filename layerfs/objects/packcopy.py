@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.objects import frames, packs
-from layerfs.objects.database import ObjectDatabase
+from layerfs.objects.database import DeltaFrame, ObjectDatabase
 from layerfs.objects.frames import DeltaRow, FrameObject
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.links import named_among
@@ -140,18 +140,17 @@ def _compress_dense(database: ObjectDatabase, scanned: packs.ScannedFrame, rows:
 def _copy_deltas(
     database: ObjectDatabase, scanned: packs.ScannedFrame, wanted: Wanted, kept: set[ObjectId]
 ) -> bytes:
-    payload = frames.decode_payload(scanned.frame, scanned.head)
-    rows = frames.read_deltas(payload, scanned.head)
+    decoded = database.decode(scanned.frame, scanned.head)
+    assert isinstance(decoded, DeltaFrame)
+    rows = decoded.rows.values()
     found: list[DeltaRow] = []
     for row in rows:
         if row.oid not in kept:
             continue
         prefix = row.prefix
-        stream = payload[row.stored_start : row.stored_start + row.stored_length]
+        stream = decoded.data[row.stored_start : row.stored_start + row.stored_length]
         if prefix is not None and not wanted.prefix(row.oid, prefix):
-            kind, whole = database.decode(scanned.frame, scanned.head).object(
-                row.oid, f"frame at {scanned.offset}"
-            )
+            kind, whole = decoded.object(row.oid, f"frame at {scanned.offset}")
             if kind != row.kind or object_id(kind, whole) != row.oid:
                 raise StoreDamaged(f"object {short(row.oid)} does not verify")
             prefix, stream = None, frames.encode_stream(whole, None, LEVEL)
