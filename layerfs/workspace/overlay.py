@@ -19,6 +19,7 @@ from layerfs.errors import Refused, Unable, quote
 from layerfs.workspace import kernel
 from layerfs.workspace.busy import MountBusy, find_holders
 from layerfs.workspace.mountinfo import Mount, mount_at, read_mounts
+from layerfs.workspace.places import empty_directory
 
 Option = tuple[bytes, bytes | None]
 
@@ -221,30 +222,8 @@ def reset_work(work: bytes) -> None:
     The work directory never holds anything that a user wrote. The caller has checked that the machine was not rebooted
     meanwhile, or has warned.
     """
-    empty_directory(work)
-
-
-def empty_directory(path: bytes) -> None:
-    """Remove what a directory of ours holds, also what overlayfs left in it with mode 0."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        _empty(fd)
+        empty_directory(fd)
     finally:
         os.close(fd)
-
-
-def _empty(directory: int) -> None:
-    with os.scandir(directory) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_directory in found:
-        if not is_directory:
-            os.unlink(name, dir_fd=directory)
-            continue
-        if os.geteuid():
-            os.chmod(name, 0o700, dir_fd=directory)
-        below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            _empty(below)
-        finally:
-            os.close(below)
-        os.rmdir(name, dir_fd=directory)

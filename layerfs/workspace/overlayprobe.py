@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from layerfs.workspace import kernel
 from layerfs.workspace.childprocess import ChildFailed, call_in_child
-from layerfs.workspace.overlay import Layers, empty_directory, mount_overlay
+from layerfs.workspace.overlay import Layers, mount_overlay
 from layerfs.workspace.overlayxattrs import REDIRECT, prefix
+from layerfs.workspace.places import remove_tree
 
 _CACHE = b"cache"
 _FILE = b"overlay-probe"
@@ -82,8 +83,7 @@ def probe_overlay(directory: bytes, *, userns: bool) -> Probe:
     except ChildFailed as failure:
         return Probe(False, not userns, False, _explain(failure, userns))
     finally:
-        empty_directory(scratch)
-        os.rmdir(scratch)
+        remove_tree(scratch)
     _keep(directory, userns, probe)
     return probe
 
