@@ -1,9 +1,9 @@
 """Detach: a workspace goes away without losing anything.
 
 A workspace with uncommitted work is refused; then the mount goes (never lazily), then the upper is looked at once more,
-and only if it still holds nothing new does the record go, and the directories last. ``--discard`` and ``--commit`` are
-the user's explicit other choices. ``--force`` ends the processes that keep it busy and keeps what they left uncommitted:
-hiding a mount that somebody still writes to would lose work later and quietly.
+and only if it still holds nothing new do the mount point, the record and the directories in the store go, in this order.
+``--discard`` and ``--commit`` are the user's explicit other choices. ``--force`` ends the processes that keep it busy and
+keeps what they left uncommitted: hiding a mount that somebody still writes to would lose work later and quietly.
 """
 
 from __future__ import annotations
