@@ -128,7 +128,7 @@ setup() {
     else
         pip_install -e . || die "pip could not install layerfs"
     fi
-    "$VENV/bin/python" -c 'import layerfs._native' 2>/dev/null ||
+    "$VENV/bin/python" -c 'import layerfs.kernels._native' 2>/dev/null ||
         say "the compiled kernels were not built (no C compiler?): layerfs works, several times slower"
     pip_install 'pyfuse3>=3.4' >/dev/null 2>&1 ||
         say "pyfuse3 could not be installed: the fuse engine is not available, the others are"

@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "layerfs._native",
+            "layerfs.kernels._native",
             sources=sorted(glob("csrc/*.c")),
             depends=sorted(glob("csrc/*.h")),
             extra_compile_args=["-O3", "-std=gnu11", "-Wall", "-Wextra", "-fno-strict-aliasing"],

@@ -21,7 +21,7 @@ import fastcdc
 
 from benchmarks import harness
 from benchmarks.harness import Contender
-from layerfs import native
+from layerfs.kernels import native
 from layerfs.objects.chunking import CHUNK_AVG, CHUNK_MAX, CHUNK_MIN, split_content
 
 SIZES = (CHUNK_MIN, CHUNK_AVG, CHUNK_MAX)

@@ -35,17 +35,17 @@ from benchmarks.synthetic import (
     path_of,
     unmount,
 )
-from layerfs.branches import fork
-from layerfs.commit import commit_workspace
-from layerfs.decorations import read_decorations
-from layerfs.history import CommitReader
+from layerfs.history.branches import fork
+from layerfs.history.decorations import read_decorations
+from layerfs.history.history import CommitReader
+from layerfs.history.merging import MergeNames, Outcome, merge_commits
+from layerfs.history.publish import PublishRequest, publish_branch
+from layerfs.history.revisionset import Selection, parse_set, select
 from layerfs.ids import to_hex
-from layerfs.merging import MergeNames, Outcome, merge_commits
 from layerfs.present.history import present_log
-from layerfs.publish import PublishRequest, publish_branch
-from layerfs.recording import CommitRequest
-from layerfs.revisionset import Selection, parse_set, select
-from layerfs.workspace.records import find_workspace
+from layerfs.store.workspacerecords import find_workspace
+from layerfs.workspace.commit import commit_workspace
+from layerfs.workspace.recording import CommitRequest
 from layerfs.workspace.status import read_status
 
 CHANGED = 10

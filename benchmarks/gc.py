@@ -27,7 +27,7 @@ from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
 from layerfs.objects.source import ObjectSink
 from layerfs.objects.trees import build_tree
-from layerfs.store import Store
+from layerfs.store.store import Store
 
 OBJECTS = 5_000_000
 PER_DIRECTORY = 100

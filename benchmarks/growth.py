@@ -21,7 +21,7 @@ from pathlib import Path
 
 from harness import arguments, limit, report, sizes
 
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.commits import Commit, put_commit, sorted_provenance
 from layerfs.objects.content import put_content, read_content
@@ -29,8 +29,8 @@ from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import edit_paths, lookup_path, put_root
 from layerfs.objects.moves import RefSet, WorkspacePut
 from layerfs.objects.trees import build_tree
-from layerfs.store import Store
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record
 
 BRANCH = "refs/heads/work"
 NOW = 1_760_000_000_000_000_000

@@ -26,8 +26,9 @@ from typing import Any
 
 from harness import Result, compare, limit, report, sizes
 
-from layerfs.capture import capture_directory
-from layerfs.history import CommitReader
+from layerfs.capture.capture import capture_directory
+from layerfs.capture.statcache import StatCache
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.commits import Commit, put_commit
@@ -35,8 +36,7 @@ from layerfs.objects.content import iter_pieces
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import put_root, walk
 from layerfs.objects.moves import RefSet
-from layerfs.statcache import StatCache
-from layerfs.store import Store
+from layerfs.store.store import Store
 
 BRANCH = "refs/heads/history"
 RANDOM_READS = 300

@@ -27,9 +27,9 @@ from benchmarks import harness, peers
 from benchmarks.environment import need, scratch
 from benchmarks.harness import Contender, Result, limit, sizes
 from benchmarks.synthetic import MTIME_NS, author
-from layerfs.capture import capture_directory
-from layerfs.dirtyranges import Range, capture_ranges
-from layerfs.history import CommitReader
+from layerfs.capture.capture import capture_directory
+from layerfs.capture.dirtyranges import Range, capture_ranges
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.entry import Entry
@@ -37,7 +37,7 @@ from layerfs.objects.environment import edit_paths, lookup_path, put_root
 from layerfs.objects.moves import RefSet
 from layerfs.objects.source import ObjectStore
 from layerfs.objects.splice import splice
-from layerfs.store import Store
+from layerfs.store.store import Store
 
 BLOCK = 1 << 20
 NAME = b"image"

@@ -43,9 +43,9 @@ from benchmarks.synthetic import (
     mount,
     unmount,
 )
-from layerfs.branches import fork
-from layerfs.commit import commit_workspace
-from layerfs.history import CommitReader
+from layerfs.history.branches import fork
+from layerfs.history.history import CommitReader
+from layerfs.history.revisionset import Selection, parse_set, select
 from layerfs.ids import CommitId
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.entry import Entry, EntryKind
@@ -53,11 +53,11 @@ from layerfs.objects.environment import diff_trees, edit_paths, put_root
 from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet
 from layerfs.objects.trees import build_tree
-from layerfs.recording import CommitRequest
-from layerfs.refs import branch_ref
-from layerfs.revisionset import Selection, parse_set, select
-from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord, find_workspace
+from layerfs.store.refs import branch_ref
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord, find_workspace
+from layerfs.workspace.commit import commit_workspace
+from layerfs.workspace.recording import CommitRequest
 from layerfs.workspace.status import read_status
 
 PARTS = ("commands", "steps", "history")

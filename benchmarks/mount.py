@@ -23,11 +23,11 @@ from benchmarks import harness
 from benchmarks.environment import scratch
 from benchmarks.harness import Contender, Result
 from benchmarks.synthetic import BRANCH, author, extend, make_store, mount, path_of, unmount
-from layerfs.branches import fork
-from layerfs.commit import commit_workspace
-from layerfs.recording import CommitRequest
-from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord, find_workspace
+from layerfs.history.branches import fork
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord, find_workspace
+from layerfs.workspace.commit import commit_workspace
+from layerfs.workspace.recording import CommitRequest
 
 GOAL_MOUNT = 0.010
 GOAL_LOOP = 0.060

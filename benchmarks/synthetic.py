@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from layerfs.authorship import Author
-from layerfs.history import CommitReader
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.entry import Entry, EntryKind
@@ -21,11 +21,11 @@ from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet
 from layerfs.objects.source import ObjectSink
 from layerfs.objects.trees import build_tree
-from layerfs.refs import branch_ref
-from layerfs.store import Store
+from layerfs.store.refs import branch_ref
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord
 from layerfs.workspace.attach import MountRequest, attach
 from layerfs.workspace.detach import DetachRequest, detach
-from layerfs.workspace.records import WorkspaceRecord
 
 BRANCH = "bench"
 PER_DIRECTORY = 100
@@ -120,7 +120,7 @@ def extend(store: Store, head: CommitId, commits: int) -> CommitId:
 
 def mount(store: Store, path: Path, text: str = BRANCH, *, volatile: bool = False) -> WorkspaceRecord:
     """Attach an overlay workspace, as ``layerfs mount`` does."""
-    from layerfs.revision import resolve
+    from layerfs.history.revision import resolve
 
     request = MountRequest(resolve(store, text), author(), bytes(path), "overlay", volatile)
     return attach(store, request).record

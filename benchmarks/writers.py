@@ -20,13 +20,13 @@ from benchmarks import harness
 from benchmarks.environment import scratch
 from benchmarks.harness import sizes
 from benchmarks.synthetic import BRANCH, author, content_of, file_entry, make_store, path_of
-from layerfs.commit import commit_state
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.objects.environment import edit_paths, lookup_path
 from layerfs.objects.moves import WorkspacePut
-from layerfs.recording import CommitRequest
-from layerfs.store import Store
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record, find_workspace
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record, find_workspace
+from layerfs.workspace.commit import commit_state
+from layerfs.workspace.recording import CommitRequest
 
 WRITERS = 16
 GOAL = 50

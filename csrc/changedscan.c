@@ -1,6 +1,6 @@
 /* Which directories of a stat cache no longer scan to the rows kept of them: the whole tree, by several threads.
  *
- * The record layout is in layerfs/statcache.py. Directories are independent of each other, so threads take them in small
+ * The record layout is in layerfs/capture/statcache.py. Directories are independent of each other, so threads take them in small
  * runs from one counter and mark what they find in an array of bytes that nobody else writes to. What cannot be opened
  * or scanned counts as changed: the caller looks at it again and says what is wrong.
  */

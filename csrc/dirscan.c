@@ -2,7 +2,7 @@
  *
  * Two passes, so that memory stays near the size of the result: first the names alone (getdents64), sorted through an
  * index; then one statx a name, written straight into the result, whose size is known by then. The row layout is in
- * layerfs/rows.py.
+ * layerfs/kernels/rows.py.
  */
 #define _GNU_SOURCE
 #include "kernels.h"

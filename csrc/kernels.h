@@ -1,6 +1,6 @@
 /* The native kernels of layerfs. They know no Python: plain memory in, plain memory out, so they run without the GIL
- * and can be tested alone. module.c turns them into layerfs._native; layerfs/native.py says what each one promises, and
- * layerfs/native_reference.py says it again in Python.
+ * and can be tested alone. module.c turns them into layerfs.kernels._native; layerfs/kernels/native.py says what each one promises, and
+ * layerfs/kernels/native_reference.py says it again in Python.
  *
  * Functions that can fail return 0 or an errno value. Memory in a result belongs to the caller, who frees it with the
  * matching _free function or free().
@@ -69,7 +69,7 @@ int name_list_has_rows(int dirfd, const name_list *list, const uint8_t *rows, si
 
 /* changedscan.c */
 
-/* Where the fields of a record of layerfs/statcache.py lie; the path and then the rows follow the head. */
+/* Where the fields of a record of layerfs/capture/statcache.py lie; the path and then the rows follow the head. */
 enum { RECORD_PATH_LENGTH = 8, RECORD_ROWS_LENGTH = 12, RECORD_LINKED = 16, RECORD_HEAD_SIZE = 72 };
 
 /* Adds the places of the records whose directory, below dirfd, no longer scans to their rows, and of the linked ones. */

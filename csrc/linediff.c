@@ -1,7 +1,7 @@
 /* Line diff: hunks between two texts, the ones git's default diff finds.
  *
  * The algorithm is Myers', "An O(ND) Difference Algorithm and Its Variations" (Algorithmica, 1986), in its linear-space
- * form, with the limits on cost and the placing of groups that git has; layerfs/linediff_reference.py explains the
+ * form, with the limits on cost and the placing of groups that git has; layerfs/kernels/linediff_reference.py explains the
  * steps one by one in the same order, under the same names. Both are written from the paper and from what git does.
  *
  * Positions are 32 bits: a text of more than 2^30 lines is refused (EFBIG).

@@ -1,5 +1,5 @@
-/* layerfs._native: the kernels as Python sees them. All of Python.h is here; the GIL is released around every scan and
- * every loop of system calls. layerfs/native.py documents the functions. */
+/* layerfs.kernels._native: the kernels as Python sees them. All of Python.h is here; the GIL is released around every scan and
+ * every loop of system calls. layerfs/kernels/native.py documents the functions. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -8,7 +8,7 @@
 
 #include "kernels.h"
 
-/* NamedTuples of layerfs.rows, which the results are made of. */
+/* NamedTuples of layerfs.kernels.rows, which the results are made of. */
 static PyTypeObject *row_type;
 static PyTypeObject *file_read_type;
 static PyTypeObject *fault_type;
@@ -652,8 +652,8 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "layerfs._native",
-    .m_doc = "Compiled kernels; see layerfs.native.",
+    .m_name = "layerfs.kernels._native",
+    .m_doc = "Compiled kernels; see layerfs.kernels.native.",
     .m_size = -1,
     .m_methods = methods,
 };
@@ -662,7 +662,7 @@ static PyTypeObject *type_named(PyObject *from, const char *name)
 {
     PyObject *type = PyObject_GetAttrString(from, name);
     if (type && !(PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))) {
-        PyErr_Format(PyExc_TypeError, "layerfs.rows.%s is not a tuple type", name);
+        PyErr_Format(PyExc_TypeError, "layerfs.kernels.rows.%s is not a tuple type", name);
         Py_CLEAR(type);
     }
     return (PyTypeObject *)type;
@@ -670,7 +670,7 @@ static PyTypeObject *type_named(PyObject *from, const char *name)
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    PyObject *rows = PyImport_ImportModule("layerfs.rows");
+    PyObject *rows = PyImport_ImportModule("layerfs.kernels.rows");
     if (!rows)
         return NULL;
     row_type = type_named(rows, "Row");

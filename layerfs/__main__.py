@@ -16,6 +16,6 @@ if (
 ):
     del sys.path[0]
 
-from layerfs.cli import entry
+from layerfs.cli.main import entry
 
 entry()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from documents import Contract, Document, Key, Shape
 from roff import bold, joined, roff
 
-from layerfs.registry import COMMANDS, Command
+from layerfs.cli.registry import COMMANDS, Command
 
 PLAIN = {
     "text": "a string.",

@@ -26,11 +26,12 @@ from documents import read_contract  # noqa: E402
 from roff import roff  # noqa: E402
 
 import layerfs  # noqa: E402
-from layerfs import errors, frame, output  # noqa: E402
+from layerfs import errors  # noqa: E402
+from layerfs.cli import frame, output  # noqa: E402
+from layerfs.cli.parsing import load, parser_of  # noqa: E402
+from layerfs.cli.registry import COMMANDS, GROUPS, Command, first_words, verbs_of  # noqa: E402
+from layerfs.cli.usage import Parameter, describe  # noqa: E402
 from layerfs.errors import LayerfsError  # noqa: E402
-from layerfs.parsing import load, parser_of  # noqa: E402
-from layerfs.registry import COMMANDS, GROUPS, Command, first_words, verbs_of  # noqa: E402
-from layerfs.usage import Parameter, describe  # noqa: E402
 
 _BLOCK = re.compile(r'(?m)^\.\\" BEGIN ([A-Z ]+)\n(?:.*\n)*?\.\\" END \1\n')
 _MEANINGS = (

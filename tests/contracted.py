@@ -13,7 +13,7 @@ from typing import Any
 
 from documents import Contract, Document, Key, Shape, read_contract
 
-from layerfs.registry import COMMANDS, Command
+from layerfs.cli.registry import COMMANDS, Command
 
 CONTRACT: Contract = read_contract()
 _ROWS: dict[str, Command] = {row.schema: row for row in COMMANDS}

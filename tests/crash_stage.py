@@ -20,8 +20,8 @@ from forked import ForkedProject
 from project import Description, Project, difference, mounts_below, seen
 from world import Outcome
 
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.store.store import Store
+from layerfs.upkeep.verify import verify_store
 
 Step = Callable[[Project], None]
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 from project import Project
 from world import Outcome
 
-from layerfs.cli import entry
+from layerfs.cli.main import entry
 
 _LAYERFS = [sys.executable, "-m", "layerfs"]
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from layerfs.native import Kernels
+from layerfs.kernels.native import Kernels
 
 on_both = pytest.mark.parametrize("which", ["kernel", "twin"])
 
@@ -15,6 +15,6 @@ on_both = pytest.mark.parametrize("which", ["kernel", "twin"])
 def load(which: str) -> Kernels:
     """Return the implementation; a kernel that was not built skips the test."""
     try:
-        return cast(Kernels, import_module("layerfs._native" if which == "kernel" else "layerfs.native_reference"))
+        return cast(Kernels, import_module(f"layerfs.kernels.{'_native' if which == 'kernel' else 'native_reference'}"))
     except ImportError as error:
         pytest.skip(f"the native kernels are not built: {error}")

@@ -18,8 +18,8 @@ from typing import Any
 from odd_tree import describe
 from world import Outcome, World
 
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.store.store import Store
+from layerfs.upkeep.verify import verify_store
 
 UNTRACKED = frozenset((b".layerfs",))
 """Names at the top of a workspace that are layerfs's own and no part of the environment."""

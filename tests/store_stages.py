@@ -19,10 +19,10 @@ from project import Project
 from storekit import files_of, publish, write_file
 from world import EPOCH_NS
 
+from layerfs.durable.metadb import LayerRow
 from layerfs.ids import CommitId
-from layerfs.metadb import LayerRow
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.store.store import Store
+from layerfs.upkeep.verify import verify_store
 
 SECRET = b"a secret that must go " * 200
 AT_ONCE = ("--dropped-expire", "0", "--reflog-expire", "0")

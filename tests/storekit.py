@@ -16,7 +16,7 @@ from typing import Any
 
 from world import ROOT
 
-from layerfs.atomicfile import Files
+from layerfs.durable.atomicfile import Files
 from layerfs.ids import CommitId, ObjectId
 from layerfs.objects.commits import Commit, put_commit
 from layerfs.objects.content import put_content
@@ -25,8 +25,8 @@ from layerfs.objects.environment import edit_paths, lookup_path, put_root, read_
 from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet
 from layerfs.objects.trees import build_tree
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.store.store import Store
+from layerfs.upkeep.verify import verify_store
 
 HEADS = "refs/heads/"
 DIRECTORY = Entry(EntryKind.DIR, 0o755, 0, 0, 0, 0, b"", (), 0)
@@ -140,7 +140,7 @@ class FaultyFiles(Files):
                 if self.power:
                     self._lose_unsynced()
                 os._exit(DIED)
-            from layerfs.atomicfile import storage_error
+            from layerfs.durable.atomicfile import storage_error
 
             raise storage_error(OSError(errno.ENOSPC, "injected"), "testing")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.branches import delete_branches, list_branches, rename_branch, reset_branch
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.branches import delete_branches, list_branches, rename_branch, reset_branch
 from layerfs.present.branches import present_branches, present_deleted, present_renamed, present_reset
 
 if TYPE_CHECKING:

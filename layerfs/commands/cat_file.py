@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_records
 from layerfs.errors import UsageError, quote
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.states import read_object, read_objects
 from layerfs.present.objects import (
     present_batch,
     present_existence,
@@ -16,8 +18,6 @@ from layerfs.present.objects import (
     present_readable,
     present_size,
 )
-from layerfs.states import read_object, read_objects
-from layerfs.stdin import iter_records
 
 if TYPE_CHECKING:
     import typer

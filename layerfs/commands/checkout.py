@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.export import export_commit
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.checkout.export import export_commit
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.revision import resolve
 from layerfs.present.captures import present_checkout
-from layerfs.revision import resolve
 
 if TYPE_CHECKING:
     import typer

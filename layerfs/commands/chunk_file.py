@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.hashing import cut_content, iter_file
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_blocks
+from layerfs.plumbing.hashing import cut_content, iter_file
 from layerfs.present.objects import present_pieces
-from layerfs.stdin import iter_blocks
 
 if TYPE_CHECKING:
     import typer

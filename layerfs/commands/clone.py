@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.copying import clone
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.exchange.copying import clone
 from layerfs.present.transfers import present_cloned
 
 if TYPE_CHECKING:

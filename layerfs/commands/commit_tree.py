@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now, provenance_from
-from layerfs.frame import Invocation
-from layerfs.objectwriting import parse_provenance, write_commit
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.authorship import author_now, provenance_from
+from layerfs.history.states import resolve_commits, resolve_root
+from layerfs.plumbing.objectwriting import parse_provenance, write_commit
 from layerfs.present.objects import present_id
-from layerfs.states import resolve_commits, resolve_root
 
 if TYPE_CHECKING:
     import typer

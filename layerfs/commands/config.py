@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.settings import present_setting, present_settings
-from layerfs.settings import Settings, find_setting, parse_value
+from layerfs.store.settings import Settings, find_setting, parse_value
 
 if TYPE_CHECKING:
     import typer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.openmerge import present_open
 from layerfs.workspace.openmerge import list_undecided
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
-from layerfs.packlist import count_objects
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.packs import present_counts
+from layerfs.store.packlist import count_objects
 
 
 def command(inv: Invocation) -> Reply:

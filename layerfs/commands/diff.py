@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.comparison import open_sides
-from layerfs.diffing import diff_states, list_changes
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.diffing import diff_states, list_changes
 from layerfs.present.patch import present_names, present_patch, present_stat
 from layerfs.present.problems import with_problems
+from layerfs.workspace.comparison import open_sides
 
 if TYPE_CHECKING:
     import typer

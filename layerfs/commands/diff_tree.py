@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.states import diff_paths, resolve_directory
 from layerfs.present.entries import present_raw_changes
-from layerfs.states import diff_paths, resolve_directory
 
 if TYPE_CHECKING:
     import typer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from layerfs.doctor import examine, find_departures
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import NotAStore
-from layerfs.frame import Invocation
-from layerfs.layout import stores_directory
-from layerfs.output import Reply
 from layerfs.present.health import present_findings
+from layerfs.store.layout import stores_directory
+from layerfs.upkeep.doctor import examine, find_departures
 
 
 def command(inv: Invocation) -> Reply:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
 from layerfs.present.health import present_report
-from layerfs.repair import repair_store
-from layerfs.verify import verify_store
+from layerfs.upkeep.repair import repair_store
+from layerfs.upkeep.verify import verify_store
 
 if TYPE_CHECKING:
     import typer

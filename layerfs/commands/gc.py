@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.collect import WAIT_SECONDS, CollectOptions, collect
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.upkeep import present_collected
-from layerfs.settings import Settings, retention
+from layerfs.store.settings import Settings, retention
+from layerfs.upkeep.collect import WAIT_SECONDS, CollectOptions, collect
 
 if TYPE_CHECKING:
     import typer

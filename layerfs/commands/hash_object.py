@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_blocks, iter_records
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
 from layerfs.objects.kinds import Kind
-from layerfs.objectwriting import file_sources, hash_files
-from layerfs.output import Reply
+from layerfs.plumbing.objectwriting import file_sources, hash_files
+from layerfs.plumbing.splicing import hash_ranges, parse_ranges
 from layerfs.present.objects import present_hashes
-from layerfs.splicing import hash_ranges, parse_ranges
-from layerfs.stdin import iter_blocks, iter_records
 
 if TYPE_CHECKING:
     import typer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.manual import read_page
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.manual import read_page
+from layerfs.cli.output import Reply
 from layerfs.present.manual import present_page
 
 if TYPE_CHECKING:

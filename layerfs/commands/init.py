@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.frame import Invocation
-from layerfs.initialise import InitOptions, check_directory, check_places, initialise, only_init
-from layerfs.layout import default_store_path, find_store_of
-from layerfs.output import Reply
+from layerfs.capture.initialise import InitOptions, check_directory, check_places, initialise, only_init
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.authorship import author_now
 from layerfs.present.captures import present_init
+from layerfs.store.layout import default_store_path, find_store_of
 from layerfs.workspace.warming import warm_up
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.layerstack import iter_layers
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.layerstack import iter_layers
 from layerfs.present.layers import present_layers
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.decorations import read_decorations
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.history import CommitReader
-from layerfs.output import Reply
+from layerfs.history.decorations import read_decorations
+from layerfs.history.history import CommitReader
+from layerfs.history.revisionset import Selection, parse_set, select
 from layerfs.present.history import present_log
-from layerfs.refs import MAIN
-from layerfs.revisionset import Selection, parse_set, select
+from layerfs.store.refs import MAIN
 
 if TYPE_CHECKING:
     import typer

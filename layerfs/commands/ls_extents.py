@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.states import place_extents
 from layerfs.present.objects import present_pieces
-from layerfs.states import place_extents
 
 if TYPE_CHECKING:
     import typer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from layerfs.frame import Invocation
-from layerfs.layerstack import iter_layers
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.layerstack import iter_layers
 from layerfs.present.layers import present_layer_lines
 
 

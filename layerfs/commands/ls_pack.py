@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
-from layerfs.packlist import list_pack, list_packs
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.packs import present_pack, present_packs
+from layerfs.store.packlist import list_pack, list_packs
 
 if TYPE_CHECKING:
     import typer

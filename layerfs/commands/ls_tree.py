@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.states import list_tree, resolve_directory
 from layerfs.present.entries import present_tree
-from layerfs.states import list_tree, resolve_directory
 
 if TYPE_CHECKING:
     import typer

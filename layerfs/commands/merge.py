@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.combine import CombineRequest, combine
-from layerfs.commit import check_message
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.authorship import author_now
+from layerfs.history.combine import CombineRequest, combine
+from layerfs.history.revision import resolve
 from layerfs.present.meeting import present_merge
-from layerfs.revision import resolve
+from layerfs.workspace.commit import check_message
 
 if TYPE_CHECKING:
     import typer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.revisionset import find_merge_bases, reaches
+from layerfs.history.states import resolve_commits
 from layerfs.present.history import present_answer, present_bases
-from layerfs.revisionset import find_merge_bases, reaches
-from layerfs.states import resolve_commits
 
 if TYPE_CHECKING:
     import typer

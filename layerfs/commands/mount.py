@@ -6,12 +6,12 @@ import os
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.authorship import author_now
+from layerfs.history.revision import resolve
 from layerfs.present.workspaces import present_attached
-from layerfs.revision import resolve
-from layerfs.settings import Settings
+from layerfs.store.settings import Settings
 from layerfs.workspace.attach import MountRequest, attach
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.collect import CollectOptions
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.upkeep import present_pruned
-from layerfs.prune import prune
-from layerfs.settings import Settings, cache_bound, retention
+from layerfs.store.settings import Settings, cache_bound, retention
+from layerfs.upkeep.collect import CollectOptions
+from layerfs.upkeep.prune import prune
 
 if TYPE_CHECKING:
     import typer

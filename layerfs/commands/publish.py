@@ -5,13 +5,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.commit import check_message
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.authorship import author_now
+from layerfs.history.publish import PublishRequest, parse_layer, publish_branch
 from layerfs.present.meeting import present_publish
-from layerfs.publish import PublishRequest, parse_layer, publish_branch
+from layerfs.workspace.commit import check_message
 
 if TYPE_CHECKING:
     import typer

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.collect import WAIT_SECONDS, CollectOptions
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.revision import resolve
 from layerfs.present.upkeep import present_purged
-from layerfs.purge import PurgeRequest, purge
-from layerfs.revision import resolve
-from layerfs.settings import Settings, retention
+from layerfs.store.settings import Settings, retention
+from layerfs.upkeep.collect import WAIT_SECONDS, CollectOptions
+from layerfs.upkeep.purge import PurgeRequest, purge
 
 if TYPE_CHECKING:
     import typer

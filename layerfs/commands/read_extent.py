@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.plumbing.splicing import read_stored
 from layerfs.present.objects import present_range
-from layerfs.splicing import read_stored
 
 if TYPE_CHECKING:
     import typer

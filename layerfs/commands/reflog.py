@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.reflog import read_reflog
 from layerfs.present.branches import present_reflog
-from layerfs.reflog import read_reflog
 
 if TYPE_CHECKING:
     import typer

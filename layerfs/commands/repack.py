@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.present.packs import present_repacked
-from layerfs.repack import LEVEL, RepackOptions, repack
+from layerfs.upkeep.repack import LEVEL, RepackOptions, repack
 
 if TYPE_CHECKING:
     import typer

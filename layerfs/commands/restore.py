@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.revision import resolve
 from layerfs.present.work import present_advance
-from layerfs.revision import resolve
 from layerfs.workspace.advance import restore_workspace
 from layerfs.workspace.status import refuse_stale
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.history import CommitReader
-from layerfs.output import Reply
+from layerfs.history.history import CommitReader
+from layerfs.history.revisionset import Selection, parse_set, select
 from layerfs.present.history import present_rev_list
-from layerfs.revisionset import Selection, parse_set, select
 
 if TYPE_CHECKING:
     import typer

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_records
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
+from layerfs.history.states import resolve_each, resolve_many
 from layerfs.ids import ID_BYTES, SHORT_HEX
-from layerfs.output import Reply
 from layerfs.present.objects import present_ids
-from layerfs.states import resolve_each, resolve_many
-from layerfs.stdin import iter_records
 
 if TYPE_CHECKING:
     import typer

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import check_message
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.authorship import author_now, provenance_from
+from layerfs.history.revision import resolve
 from layerfs.present.runs import present_run
-from layerfs.recording import CommitRequest
-from layerfs.revision import resolve
+from layerfs.workspace.commit import check_message
+from layerfs.workspace.recording import CommitRequest
 from layerfs.workspace.runs import RunRequest, run_command
 
 if TYPE_CHECKING:

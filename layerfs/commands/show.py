@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.decorations import read_decorations
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.decorations import read_decorations
+from layerfs.history.showing import is_place, open_place, read_state
 from layerfs.present.showing import PatchStyle, present_place, present_state
-from layerfs.showing import is_place, open_place, read_state
 
 if TYPE_CHECKING:
     import typer

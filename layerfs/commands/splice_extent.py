@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.dirtyranges import Range
+from layerfs.capture.dirtyranges import Range
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_blocks
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.hashing import iter_file
-from layerfs.output import Reply
+from layerfs.plumbing.hashing import iter_file
+from layerfs.plumbing.splicing import splice_stored
 from layerfs.present.objects import present_spliced
-from layerfs.splicing import splice_stored
-from layerfs.stdin import iter_blocks
 
 if TYPE_CHECKING:
     import typer

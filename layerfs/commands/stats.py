@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.revision import resolve
 from layerfs.present.health import present_statistics
-from layerfs.revision import resolve
-from layerfs.stats import gather
+from layerfs.upkeep.stats import gather
 
 if TYPE_CHECKING:
     import typer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.tags import delete_tags, list_tags, make_tag
 from layerfs.present.branches import present_tag_moves, present_tags
-from layerfs.tags import delete_tags, list_tags, make_tag
 
 if TYPE_CHECKING:
     import typer

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now, provenance_from
-from layerfs.commit import check_message
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.history.authorship import author_now, provenance_from
 from layerfs.present.workspaces import present_detached
-from layerfs.recording import CommitRequest
+from layerfs.workspace.commit import check_message
 from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.naming import name_workspace
+from layerfs.workspace.recording import CommitRequest
 
 if TYPE_CHECKING:
     import typer

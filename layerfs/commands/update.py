@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.authorship import author_now
+from layerfs.history.revision import resolve
 from layerfs.present.work import present_advance
-from layerfs.revision import resolve
 from layerfs.workspace.advance import update_workspace
 from layerfs.workspace.openmerge import abort_merge, update_marked
 from layerfs.workspace.status import branch_ahead, refuse_stale

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.stdin import iter_records
 from layerfs.errors import UsageError
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.plumbing.refupdates import RefUpdate, parse_update, update_refs
 from layerfs.present.refs import present_ref_updates
-from layerfs.refupdates import RefUpdate, parse_update, update_refs
-from layerfs.stdin import iter_records
 
 if TYPE_CHECKING:
     import typer

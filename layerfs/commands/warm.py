@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.revision import resolve
 from layerfs.present.workspaces import present_warm
-from layerfs.revision import resolve
 from layerfs.workspace.layercache import ensure_stack, own_flavour
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.authorship import author_now
-from layerfs.frame import Invocation
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.history.authorship import author_now
 from layerfs.present.workspaces import present_detached, present_workspace, present_workspaces
 from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.listing import describe_workspace, list_workspaces

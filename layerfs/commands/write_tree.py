@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from layerfs.frame import Invocation
-from layerfs.objectwriting import write_tree
-from layerfs.output import Reply
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.plumbing.objectwriting import write_tree
 from layerfs.present.trees import present_written
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from layerfs import native
+from layerfs.kernels import native
 
 
 class Hunk(NamedTuple):

@@ -35,7 +35,7 @@ from layerfs.objects.packedmap import PackedMap
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor
 
-    from layerfs.lease import Lease
+    from layerfs.durable.lease import Lease
 
 LEVEL = 9
 BULK_LEVEL = 2

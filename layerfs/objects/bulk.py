@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from layerfs.atomicfile import NEW, Files, lock_file
+from layerfs.durable.atomicfile import NEW, Files, lock_file
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs

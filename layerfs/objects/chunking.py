@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from layerfs import native
+from layerfs.kernels import native
 
 CHUNK_MIN = 8 * 1024
 CHUNK_AVG = 16 * 1024

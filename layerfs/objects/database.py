@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from layerfs.atomicfile import Files
+from layerfs.durable.atomicfile import Files
+from layerfs.durable.metadb import MetaDb
 from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId, short
-from layerfs.metadb import MetaDb
 from layerfs.objects import frames, packs
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.packfinder import PackFinder, allow_descriptors

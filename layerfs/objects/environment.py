@@ -33,6 +33,13 @@ class Change(NamedTuple):
     old: Entry | None
     new: Entry | None
 
+    def is_only_time(self) -> bool:
+        """Whether this is nothing but a directory's mtime."""
+        old, new = self.old, self.new
+        if old is None or new is None or old.kind is not EntryKind.DIR or new.kind is not EntryKind.DIR:
+            return False
+        return old._replace(mtime_ns=new.mtime_ns, ref=b"") == new._replace(ref=b"")
+
 
 def join(parent: bytes, name: bytes) -> bytes:
     """Return the path of ``name`` in the directory ``parent``."""

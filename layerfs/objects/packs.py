@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from layerfs.atomicfile import storage_errors
+from layerfs.durable.atomicfile import storage_errors
 from layerfs.errors import StoreDamaged
 from layerfs.objects import frames
 

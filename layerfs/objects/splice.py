@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from layerfs import native
 from layerfs.errors import MalformedObject
 from layerfs.ids import ChunkId, ExtentId, ObjectId
+from layerfs.kernels import native
 from layerfs.objects import chunking
 from layerfs.objects.chunking import Block, split_content
 from layerfs.objects.content import ContentRef, iter_range, put_stream, read_chunk

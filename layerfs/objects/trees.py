@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from layerfs import native
 from layerfs.errors import MalformedObject
 from layerfs.ids import ID_BYTES, ObjectId, TreeId
+from layerfs.kernels import native
 from layerfs.objects.entry import KINDS, NAME_MAX, Entry, decode_entry, encode_entry
 from layerfs.objects.kinds import Kind
 from layerfs.objects.nodes import MAX_LEVEL, Child, NodeBuilder, NodeRule

@@ -1,4 +1,4 @@
-"""Presentation: pure functions from a value to a :class:`~layerfs.output.Reply`, one module per noun.
+"""Presentation: pure functions from a value to a :class:`~layerfs.cli.output.Reply`, one module per noun.
 
 They open nothing, print nothing and know no clock: what they need (columns, offsets) is an argument.
 """

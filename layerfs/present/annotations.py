@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from layerfs.annotate import Annotated, AnnotatedRange
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import readable_time
+from layerfs.history.annotate import Annotated, AnnotatedRange
 from layerfs.ids import CommitId, short, to_hex
 from layerfs.objects.commits import Commit
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import show_line, show_path
-from layerfs.present.quantities import readable_time
 
 _ADDRESS = re.compile(r"\s*<[^<>]*>$")
 _WIDEST = 28

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from layerfs.branches import Branch, BranchMove, Forked
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_time
+from layerfs.history.branches import Branch, BranchMove, Forked
+from layerfs.history.reflog import ReflogLine
+from layerfs.history.tags import Tag, TagMove
 from layerfs.ids import CommitId, short, to_hex
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import show_line
-from layerfs.present.quantities import counted, readable_time
-from layerfs.reflog import ReflogLine
-from layerfs.tags import Tag, TagMove
 
 FEW = 10
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
+from layerfs.capture.initialise import Initialised
+from layerfs.checkout.restored import Restored
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted, readable_ratio, readable_size
 from layerfs.errors import EXIT_INCOMPLETE, quote
 from layerfs.ids import CommitId, short, to_hex
-from layerfs.initialise import Initialised
-from layerfs.output import Reply
 from layerfs.present.names import path_data
 from layerfs.present.problems import exit_code, mount_notes, problem_data, problem_notes
-from layerfs.present.quantities import counted, readable_ratio, readable_size
-from layerfs.restored import Restored
 
 
 def present_init(made: Initialised) -> Reply:

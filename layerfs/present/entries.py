@@ -9,10 +9,10 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from layerfs.cli.output import Reply
 from layerfs.ids import to_hex
 from layerfs.objects.entry import NANO, Entry, EntryKind, device_number
 from layerfs.objects.environment import Change
-from layerfs.output import Reply
 from layerfs.present.names import show_path
 
 TYPE_BITS = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layerfs.doctor import Departures, Finding
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_ratio, readable_size
 from layerfs.errors import EXIT_NO, EXIT_OK, quote
 from layerfs.ids import short, to_hex
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import show_path
-from layerfs.present.quantities import counted, readable_ratio, readable_size
-from layerfs.stats import Statistics
-from layerfs.verify import Problem, Report
+from layerfs.upkeep.doctor import Departures, Finding
+from layerfs.upkeep.stats import Statistics
+from layerfs.upkeep.verify import Problem, Report
 from layerfs.workspace.references import Reference
 
 

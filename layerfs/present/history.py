@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import readable_time
 from layerfs.errors import EXIT_NO, EXIT_OK, quote
-from layerfs.history import LoggedCommit
+from layerfs.history.history import LoggedCommit
 from layerfs.ids import CommitId, short, to_hex
 from layerfs.objects.commits import Commit
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import show_line
 from layerfs.present.objects import commit_data
-from layerfs.present.quantities import readable_time
 
 Names = Mapping[CommitId, Sequence[str]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_time
+from layerfs.history.layerstack import StackedLayer
 from layerfs.ids import short, to_hex
-from layerfs.layerstack import StackedLayer
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import path_data, show_line, show_path
 from layerfs.present.objects import layer_data
-from layerfs.present.quantities import counted, readable_time
 
 SHOWN_PATHS = 50
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layerfs.manual import Page, lay_out
-from layerfs.output import Reply, encode_text
+from layerfs.cli.manual import Page, lay_out
+from layerfs.cli.output import Reply, encode_text
 
 
 def present_page(page: Page, columns: int) -> Reply:

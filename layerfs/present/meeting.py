@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from layerfs.combine import Combined
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted
 from layerfs.errors import EXIT_NO
+from layerfs.history.combine import Combined
+from layerfs.history.merging import Outcome
+from layerfs.history.publish import Published
 from layerfs.ids import short, to_hex
-from layerfs.merging import Outcome
-from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
 from layerfs.present.names import path_data, show_path
-from layerfs.present.quantities import counted
-from layerfs.publish import Published
 
 PATHS_SHOWN = 50
 _HOW = {Outcome.FAST_FORWARD: "ff", Outcome.MERGED: "merge"}

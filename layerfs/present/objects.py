@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from layerfs.cli.output import Reply, encode_text
+from layerfs.history.states import Found, zeros
 from layerfs.ids import ObjectId, to_hex
 from layerfs.objects.commits import Commit, decode_commit
 from layerfs.objects.entry import decode_root
@@ -16,11 +18,9 @@ from layerfs.objects.extents import decode_extent_node
 from layerfs.objects.kinds import Kind
 from layerfs.objects.layers import Layer, decode_layer
 from layerfs.objects.trees import decode_node
-from layerfs.output import Reply, encode_text
+from layerfs.plumbing.splicing import Spliced, StoredRange
 from layerfs.present.entries import NO_ID, entry_data, id_text, kind_word, mode_text, time_text
 from layerfs.present.names import show_path
-from layerfs.splicing import Spliced, StoredRange
-from layerfs.states import Found, zeros
 
 HOLE = "hole"
 

@@ -6,12 +6,12 @@ import os
 import shlex
 from collections.abc import Sequence
 
+from layerfs.cli.output import Reply
 from layerfs.errors import EXIT_NO, EXIT_OK
 from layerfs.ids import short, to_hex
 from layerfs.merge.conflicts import ConflictKind
-from layerfs.output import Reply
 from layerfs.present.names import show_path
-from layerfs.workspace.records import OpenConflict, WorkspaceRecord
+from layerfs.store.workspacerecords import OpenConflict, WorkspaceRecord
 
 _MERGED_IN_PLACE = (ConflictKind.BOTH_MODIFIED, ConflictKind.BOTH_ADDED)
 

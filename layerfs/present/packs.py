@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_size
 from layerfs.errors import EXIT_NO, EXIT_OK
 from layerfs.ids import to_hex
 from layerfs.objects.packcheck import PackReport
 from layerfs.objects.packs import pack_name
-from layerfs.output import Reply, encode_text
-from layerfs.packlist import Counts, PackedObject, PackSummary
-from layerfs.present.quantities import counted, readable_size
-from layerfs.repack import Repacked
+from layerfs.store.packlist import Counts, PackedObject, PackSummary
+from layerfs.upkeep.repack import Repacked
 
 
 def present_packs(rows: Iterable[PackSummary]) -> Reply:

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from layerfs.diffing import FileDiff, Lines
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted
 from layerfs.errors import EXIT_NO, EXIT_OK
+from layerfs.history.diffing import FileDiff, Lines
 from layerfs.ids import short
 from layerfs.merge.linediff import Hunk
 from layerfs.objects.entry import Entry, EntryKind, device_number
 from layerfs.objects.environment import Change
-from layerfs.output import Reply
 from layerfs.present.entries import change_data, mode_text, status_letter, time_text
 from layerfs.present.names import show_path
-from layerfs.present.quantities import counted
 
 CONTEXT = 3
 NO_NEWLINE = b"\\ No newline at end of file\n"

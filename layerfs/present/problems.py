@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from layerfs.captured import Problem
+from layerfs.capture.captured import Problem
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted
 from layerfs.errors import EXIT_INCOMPLETE, EXIT_OK, quote
-from layerfs.output import Reply
-from layerfs.present.quantities import counted
 
 SHOWN = 50
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from layerfs.cli.output import Reply
 from layerfs.errors import EXIT_NO, EXIT_OK
 from layerfs.ids import CommitId, to_hex
-from layerfs.output import Reply
 
 
 def present_refs(refs: Sequence[tuple[str, CommitId]], wanted: Sequence[str] | None) -> Reply:

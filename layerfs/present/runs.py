@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from layerfs.cli.output import Reply
 from layerfs.ids import short
-from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_errors, conflict_lines
 from layerfs.present.work import COMMIT_HINT, commit_result
 from layerfs.workspace.runs import Ran

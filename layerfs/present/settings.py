@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from layerfs.output import Reply, encode_text
-from layerfs.settings import Setting, Value, find_setting
+from layerfs.cli.output import Reply, encode_text
+from layerfs.store.settings import Setting, Value, find_setting
 
 
 def _words(value: Value) -> list[str]:

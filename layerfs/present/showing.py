@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from enum import Enum
 from itertools import chain
 
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import readable_time
+from layerfs.history.layerstack import StackedLayer
+from layerfs.history.showing import ShownPlace, State
 from layerfs.ids import short, to_hex
-from layerfs.layerstack import StackedLayer
 from layerfs.objects.entry import EntryKind
-from layerfs.output import Reply, encode_text
 from layerfs.present.entries import entry_data
 from layerfs.present.history import Names, commit_header
 from layerfs.present.layers import covered_lines
 from layerfs.present.names import show_line, show_path
 from layerfs.present.objects import commit_data, layer_data
 from layerfs.present.patch import present_names, present_patch, present_stat
-from layerfs.present.quantities import readable_time
-from layerfs.showing import ShownPlace, State
 
 
 class PatchStyle(Enum):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from layerfs.copying import Cloned
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_size
 from layerfs.errors import EXIT_NO, EXIT_OK, quote
+from layerfs.exchange.copying import Cloned
+from layerfs.exchange.transfer import RefMove, Transferred
 from layerfs.ids import short, to_hex
-from layerfs.output import Reply, encode_text
-from layerfs.present.quantities import counted, readable_size
-from layerfs.transfer import RefMove, Transferred
 
 
 def present_transferred(done: Transferred) -> Reply:

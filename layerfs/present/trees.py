@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from layerfs.cli.output import Reply
 from layerfs.ids import to_hex
-from layerfs.objectwriting import WrittenTree
-from layerfs.output import Reply
+from layerfs.plumbing.objectwriting import WrittenTree
 from layerfs.present.names import path_data
 from layerfs.present.problems import mount_notes, with_problems
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from layerfs.collect import Collected
+from layerfs.cli.output import Reply, encode_text
+from layerfs.cli.quantities import counted, readable_size
 from layerfs.ids import to_hex
-from layerfs.output import Reply, encode_text
 from layerfs.present.names import path_data, show_path
-from layerfs.present.quantities import counted, readable_size
-from layerfs.prune import Pruned
-from layerfs.purge import Purged
+from layerfs.upkeep.collect import Collected
+from layerfs.upkeep.prune import Pruned
+from layerfs.upkeep.purge import Purged
 
 
 def present_collected(done: Collected) -> Reply:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted, readable_size
 from layerfs.errors import EXIT_NO
 from layerfs.ids import short, to_hex
 from layerfs.objects.entry import EntryKind
 from layerfs.objects.environment import Change
-from layerfs.output import Reply
 from layerfs.present.conflicts import conflict_data, conflict_errors, conflict_lines, note_data, note_lines
 from layerfs.present.entries import change_data, status_letter
 from layerfs.present.names import path_data, show_path
 from layerfs.present.problems import exit_code, mount_notes, problem_data, problem_notes
-from layerfs.present.quantities import counted, readable_size
 
 if TYPE_CHECKING:
-    from layerfs.recording import Committed
     from layerfs.workspace.advance import Advanced
+    from layerfs.workspace.recording import Committed
     from layerfs.workspace.status import WorkspaceStatus
 
 SHOWN = 50

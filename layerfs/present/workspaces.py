@@ -6,18 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from layerfs.cli.output import Reply
+from layerfs.cli.quantities import counted
 from layerfs.errors import EXIT_NO, EXIT_REFUSED
 from layerfs.ids import CommitId, short, to_hex
-from layerfs.output import Reply
 from layerfs.present.names import show_path
 from layerfs.present.problems import exit_code, problem_data, problem_notes
-from layerfs.present.quantities import counted
 from layerfs.present.work import present_commit
+from layerfs.store.workspacerecords import WorkspaceRecord
 from layerfs.workspace.attach import Attached
 from layerfs.workspace.detach import Detached
 from layerfs.workspace.layercache import Stack
 from layerfs.workspace.listing import Listed
-from layerfs.workspace.records import WorkspaceRecord
 
 
 def record_data(record: WorkspaceRecord) -> dict[str, Any]:

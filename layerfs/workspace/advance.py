@@ -11,27 +11,27 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from layerfs.authorship import Author
-from layerfs.captured import Problem
+from layerfs.capture.captured import Problem
+from layerfs.checkout.restored import Restored
+from layerfs.checkout.transition import apply_changes
 from layerfs.errors import Dirty, NotFound, Refused, quote
-from layerfs.history import CommitReader
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
+from layerfs.history.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
 from layerfs.ids import CommitId
 from layerfs.merge.conflicts import Conflict, Note
 from layerfs.merge.textmerge import Labels
 from layerfs.merge.treemerge import MergeResult, merge_time, merge_trees
-from layerfs.merging import Merged, MergeNames, Outcome, merge_commits, put_merge
 from layerfs.objects.batch import Batch
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees, lookup_path, walk
 from layerfs.objects.moves import Op, RefSet, WorkspacePut
 from layerfs.objects.source import ObjectSource
-from layerfs.refs import branch_ref
-from layerfs.restored import Restored
-from layerfs.store import Store
-from layerfs.transition import apply_changes
+from layerfs.store.refs import branch_ref
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord, attached_path, encode_record
 from layerfs.workspace.applying import applying
-from layerfs.workspace.records import WorkspaceRecord, attached_path, encode_record
-from layerfs.workspace.snapshot import has_changes, is_only_time, is_work, take_snapshot
+from layerfs.workspace.snapshot import has_changes, is_work, take_snapshot
 
 
 class Advanced(NamedTuple):
@@ -106,7 +106,7 @@ def update_workspace(
         restored = apply_to_workspace(store, batch, record, changes, wanted.root)
         moved = record._replace(last=after, stamps=(*record.stamps, stamp) if beside_work else ())
         _record_update(store, batch, record, merged, moved, author)
-    shown = tuple(change for change in changes if not is_only_time(change))
+    shown = tuple(change for change in changes if not change.is_only_time())
     return Advanced(
         record.name, record.last, after, shown, (), (*merged.notes, *wanted.notes), tuple(restored.problems)
     )
@@ -163,7 +163,7 @@ def restore_workspace(
         batch.prepare()
         root = goal if not wanted_paths else snapshot.root
         restored = apply_to_workspace(store, batch, record, changes, root)
-    shown = tuple(change for change in changes if not is_only_time(change))
+    shown = tuple(change for change in changes if not change.is_only_time())
     return Advanced(record.name, record.last, record.last, shown, problems=tuple(restored.problems))
 
 

@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from layerfs.checkout.writer import temporary_prefix
 from layerfs.errors import Busy, quote
-from layerfs.store import Store
-from layerfs.workspace.places import make_workspace_directory, upper_directory, workspace_directory
-from layerfs.workspace.records import Engine, WorkspaceRecord, attached_path
-from layerfs.writer import temporary_prefix
+from layerfs.store.places import make_workspace_directory, upper_directory, workspace_directory
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, attached_path
 
 MARK = b"applying"
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC

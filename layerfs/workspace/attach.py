@@ -11,25 +11,18 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from layerfs.authorship import Author
-from layerfs.captured import Problem
+from layerfs.capture.captured import Problem
+from layerfs.capture.initialise import write_pointer
+from layerfs.checkout.target import refuse_unless_empty
+from layerfs.checkout.writer import Writer
 from layerfs.errors import AlreadyExists, Refused, Unable, quote
-from layerfs.history import CommitReader
-from layerfs.initialise import write_pointer
-from layerfs.layout import is_inside
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
+from layerfs.history.revision import Revision
 from layerfs.objects.moves import WorkspaceDrop, WorkspacePut
 from layerfs.progress import SILENT, Progress
-from layerfs.revision import Revision
-from layerfs.store import Store
-from layerfs.target import refuse_unless_empty
-from layerfs.workspace import overlay
-from layerfs.workspace.cacheupkeep import keep_bound
-from layerfs.workspace.claims import claim_name, hold, runs
-from layerfs.workspace.copies import copy_out, foreign_notes
-from layerfs.workspace.gitadvice import git_notes
-from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
-from layerfs.workspace.overlayprobe import why_not
-from layerfs.workspace.places import (
+from layerfs.store.layout import is_inside
+from layerfs.store.places import (
     UPPER,
     WORK,
     default_mount_point,
@@ -41,15 +34,22 @@ from layerfs.workspace.places import (
     work_directory,
     workspace_directory,
 )
-from layerfs.workspace.records import (
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import (
     Engine,
     WorkspaceRecord,
     all_workspaces,
     encode_record,
     find_workspace,
 )
+from layerfs.workspace import overlay
+from layerfs.workspace.cacheupkeep import keep_bound
+from layerfs.workspace.claims import claim_name, hold, runs
+from layerfs.workspace.copies import copy_out, foreign_notes
+from layerfs.workspace.gitadvice import git_notes
+from layerfs.workspace.layercache import Stack, boot_id, ensure_stack
+from layerfs.workspace.overlayprobe import why_not
 from layerfs.workspace.references import find_references
-from layerfs.writer import Writer
 
 
 class MountRequest(NamedTuple):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from layerfs.errors import Busy, quote
-from layerfs.layout import is_inside
+from layerfs.store.layout import is_inside
 from layerfs.workspace.mountinfo import Mount, mount_holding, read_mounts
 
 GRACE_SECONDS = 2.0

@@ -12,13 +12,13 @@ import os
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from layerfs.atomicfile import lock_file
-from layerfs.metadb import CachedLayer
-from layerfs.settings import Settings
-from layerfs.store import Store
+from layerfs.durable.atomicfile import lock_file
+from layerfs.durable.metadb import CachedLayer
+from layerfs.store.places import remove_tree
+from layerfs.store.settings import Settings
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import all_workspaces
 from layerfs.workspace.layercache import CACHE, layer_path, tree_size
-from layerfs.workspace.places import remove_tree
-from layerfs.workspace.records import all_workspaces
 
 RECENT_NS = 60 * 1_000_000_000
 GOING = b".going"

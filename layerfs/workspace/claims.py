@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from layerfs.errors import Busy, quote
-from layerfs.store import Store
-from layerfs.workspace.places import make_workspace_directory, upper_directory, workspace_directory
-from layerfs.workspace.records import Engine, WorkspaceRecord, names_like
+from layerfs.store.places import make_workspace_directory, upper_directory, workspace_directory
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, names_like
 
 RUN_LOCK = b"in-use"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -11,19 +11,19 @@ import errno
 import fcntl
 import os
 
-from layerfs.checkout import create_by
+from layerfs.checkout.checkout import create_by
+from layerfs.checkout.restored import Restored
+from layerfs.checkout.target import OpenDirectory
+from layerfs.checkout.writer import Writer
 from layerfs.errors import LayerfsError, quote
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, split
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
-from layerfs.restored import Restored
-from layerfs.store import Store
-from layerfs.target import OpenDirectory
+from layerfs.store.store import Store
 from layerfs.workspace.layercache import cached_bases
-from layerfs.writer import Writer
 
 CLONE_MIN = 16 * 1024
 MAX_DIFFERENCES = 200_000

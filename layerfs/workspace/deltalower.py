@@ -12,15 +12,15 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from layerfs.checkout import create_by
+from layerfs.checkout.checkout import create_by
+from layerfs.checkout.restored import Restored
+from layerfs.checkout.target import OpenDirectory
+from layerfs.checkout.writer import Writer
 from layerfs.errors import Unable, quote
 from layerfs.objects.entry import Entry, EntryKind, device_ref
 from layerfs.objects.environment import Change, lookup_path, path_key, split
 from layerfs.objects.source import ObjectSource
 from layerfs.progress import SILENT, Progress
-from layerfs.restored import Restored
-from layerfs.target import OpenDirectory
-from layerfs.writer import Writer
 
 TRUSTED = "trusted"
 USER = "user"

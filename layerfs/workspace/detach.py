@@ -12,25 +12,25 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from layerfs.authorship import Author
-from layerfs.commit import commit_workspace
+from layerfs.checkout.transition import apply_changes
 from layerfs.errors import Dirty, NotFound, Refused, quote
-from layerfs.history import CommitReader
-from layerfs.layout import POINTER
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
 from layerfs.objects.environment import diff_trees
 from layerfs.objects.scratch import ScratchObjects
 from layerfs.objects.trees import build_tree
 from layerfs.progress import SILENT, Progress
-from layerfs.recording import CommitRequest, Committed
-from layerfs.store import Store
-from layerfs.transition import apply_changes
+from layerfs.store.layout import POINTER
+from layerfs.store.places import default_mount_point, remove_empty
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, find_workspace, read_workspace
 from layerfs.workspace import overlay
 from layerfs.workspace.attach import drop_record, mount_name, put_record
 from layerfs.workspace.busy import Holder, MountBusy, end_processes, find_holders, find_users
 from layerfs.workspace.claims import hold, refuse_running
+from layerfs.workspace.commit import commit_workspace
 from layerfs.workspace.layercache import promote_upper
-from layerfs.workspace.places import default_mount_point, remove_empty
-from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace
+from layerfs.workspace.recording import CommitRequest, Committed
 from layerfs.workspace.snapshot import changes_between, has_changes, live_content, take_snapshot
 
 

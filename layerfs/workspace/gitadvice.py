@@ -6,12 +6,12 @@ look at sizes and times only; in a mount nobody's environment is ours, and the r
 
 from __future__ import annotations
 
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.objects.content import read_content
 from layerfs.objects.entry import EntryKind
 from layerfs.objects.environment import lookup_path
-from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord
 
 WORTH_SAYING = 1 << 20
 """The size of an index, some 15,000 files, from which on the first status takes long enough to be noticed."""

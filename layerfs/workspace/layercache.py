@@ -22,19 +22,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from layerfs.history import CommitReader, walk_commits
+from layerfs.checkout.restored import Restored
+from layerfs.durable.metadb import CachedLayer
+from layerfs.history.history import CommitReader, walk_commits
 from layerfs.ids import CommitId, ObjectId, RootId
-from layerfs.metadb import CachedLayer
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import Change, diff_trees, read_root
 from layerfs.progress import SILENT, Progress
-from layerfs.restored import Restored
-from layerfs.store import Store
+from layerfs.store.places import remove_tree, upper_directory
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord
 from layerfs.workspace import kernel
 from layerfs.workspace.deltalower import TRUSTED, USER, write_base, write_delta
 from layerfs.workspace.linkindex import keep_linked_names, linked_names
-from layerfs.workspace.places import remove_tree, upper_directory
-from layerfs.workspace.records import WorkspaceRecord
 from layerfs.workspace.references import find_references
 
 CACHE = b"cache"

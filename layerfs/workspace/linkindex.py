@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from layerfs.capture.statcache import write_cache
 from layerfs.errors import LayerfsError, MalformedObject
 from layerfs.ids import ID_BYTES, ObjectId, RootId
 from layerfs.objects.codec import Reader, Writer
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, read_root, walk
-from layerfs.statcache import write_cache
-from layerfs.store import Store
+from layerfs.store.store import Store
 
 CACHE_FILE = b"cache/links"
 MAGIC = b"layerfs links 1\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from layerfs.store import Store
+from layerfs.store.places import upper_directory
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, all_workspaces
 from layerfs.workspace.attach import is_alive
 from layerfs.workspace.claims import runs
-from layerfs.workspace.places import upper_directory
-from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 
 
 class State(Enum):

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from layerfs.context import Context
 from layerfs.errors import NotFound, quote
-from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord, find_workspace, workspace_at
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord, find_workspace, workspace_at
 
 
 class Caller(Protocol):

@@ -8,25 +8,25 @@ merge with both parents and refuses while anything is undecided; ``update --abor
 
 from __future__ import annotations
 
-from layerfs.authorship import Author
 from layerfs.errors import Conflicted, Dirty, NotFound, Refused, UsageError, quote
-from layerfs.history import CommitReader
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
+from layerfs.history.merging import MergeNames, Outcome, merge_commits
 from layerfs.ids import CommitId
 from layerfs.merge.conflicts import ConflictKind
 from layerfs.merge.markup import has_markers, mark_conflicts
 from layerfs.merge.mergebase import merge_bases
 from layerfs.merge.textmerge import Labels
 from layerfs.merge.treemerge import merge_time
-from layerfs.merging import MergeNames, Outcome, merge_commits
 from layerfs.objects.content import read_content
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import Change, diff_trees, edit_paths, lookup_path
 from layerfs.objects.moves import WorkspacePut
 from layerfs.objects.source import ObjectSource
-from layerfs.store import Store
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import OpenConflict, WorkspaceRecord, encode_record
 from layerfs.workspace.advance import Advanced, apply_to_workspace, update_workspace
-from layerfs.workspace.records import OpenConflict, WorkspaceRecord, encode_record
-from layerfs.workspace.snapshot import has_changes, is_only_time, take_snapshot
+from layerfs.workspace.snapshot import has_changes, take_snapshot
 
 SIDES = ("ours", "theirs", "base", "delete")
 _TEXTS = (ConflictKind.BOTH_MODIFIED.value, ConflictKind.BOTH_ADDED.value)
@@ -77,7 +77,7 @@ def update_marked(
         opened = record._replace(merging=target, conflicts=undecided)
         with store.lane() as lane:
             lane.apply(batch, [WorkspacePut(record.name, encode_record(opened))], author.name, author.time_ns)
-    shown = tuple(change for change in changes if not is_only_time(change))
+    shown = tuple(change for change in changes if not change.is_only_time())
     return Advanced(
         record.name,
         record.last,
@@ -101,7 +101,7 @@ def abort_merge(store: Store, record: WorkspaceRecord, author: Author) -> Advanc
         batch.prepare()
         restored = apply_to_workspace(store, batch, record, changes, last)
     _put(store, record._replace(merging=None, conflicts=()), author)
-    shown = tuple(change for change in changes if not is_only_time(change))
+    shown = tuple(change for change in changes if not change.is_only_time())
     return Advanced(record.name, record.last, record.last, shown, problems=tuple(restored.problems))
 
 

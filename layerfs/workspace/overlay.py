@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from layerfs.errors import Refused, Unable, quote
+from layerfs.store.places import empty_directory
 from layerfs.workspace import kernel
 from layerfs.workspace.busy import MountBusy, find_holders
 from layerfs.workspace.mountinfo import Mount, mount_at, read_mounts
-from layerfs.workspace.places import empty_directory
 
 Option = tuple[bytes, bytes | None]
 

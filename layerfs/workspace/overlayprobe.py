@@ -14,11 +14,11 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
+from layerfs.store.places import remove_tree
 from layerfs.workspace import kernel
 from layerfs.workspace.childprocess import ChildFailed, call_in_child
 from layerfs.workspace.overlay import Layers, mount_overlay
 from layerfs.workspace.overlayxattrs import REDIRECT, prefix
-from layerfs.workspace.places import remove_tree
 
 _CACHE = b"cache"
 _FILE = b"overlay-probe"

@@ -17,17 +17,17 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from layerfs.capture.statcache import write_cache
 from layerfs.errors import LayerfsError, MalformedObject
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import ID_BYTES, CommitId, ObjectId, RootId
-from layerfs.layout import is_inside
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.codec import Reader, Writer
 from layerfs.objects.content import read_range
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_trees, read_root, split, walk
-from layerfs.statcache import write_cache
-from layerfs.store import Store
+from layerfs.store.layout import is_inside
+from layerfs.store.store import Store
 
 CACHE_FILE = b"cache/references"
 MAGIC = b"layerfs references 1\n"

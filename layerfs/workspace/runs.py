@@ -19,16 +19,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from layerfs.authorship import Author
-from layerfs.commit import check_branch, commit_workspace
 from layerfs.errors import NotFound, Refused, Unable, quote
-from layerfs.history import CommitReader
+from layerfs.history.authorship import Author
+from layerfs.history.history import CommitReader
+from layerfs.history.revision import Revision
 from layerfs.ids import CommitId
-from layerfs.layout import POINTER, moved_root
 from layerfs.progress import SILENT, Progress
-from layerfs.recording import CommitRequest, Committed
-from layerfs.revision import Revision
-from layerfs.store import Store
+from layerfs.store.layout import POINTER, moved_root
+from layerfs.store.places import (
+    UPPER,
+    WORK,
+    make_workspace_directory,
+    upper_directory,
+    work_directory,
+    workspace_directory,
+)
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import (
+    Engine,
+    WorkspaceRecord,
+    find_workspace,
+    read_workspace,
+    workspace_at,
+)
 from layerfs.workspace.attach import (
     drop_record,
     is_alive,
@@ -40,21 +53,14 @@ from layerfs.workspace.attach import (
 )
 from layerfs.workspace.cacheupkeep import keep_bound
 from layerfs.workspace.claims import RUN_LOCK, claim_name, hold, refuse_running, using
+from layerfs.workspace.commit import check_branch, commit_workspace
 from layerfs.workspace.copies import copy_out, restored_notes
 from layerfs.workspace.detach import settle_upper, uncommitted
 from layerfs.workspace.layercache import boot_id, ensure_stack, flavour_of, layer_path
 from layerfs.workspace.namespace import Place
 from layerfs.workspace.overlay import Layers, reset_work
 from layerfs.workspace.overlayprobe import forget, why_no_namespace, why_not, why_not_in_namespace
-from layerfs.workspace.places import (
-    UPPER,
-    WORK,
-    make_workspace_directory,
-    upper_directory,
-    work_directory,
-    workspace_directory,
-)
-from layerfs.workspace.records import Engine, WorkspaceRecord, find_workspace, read_workspace, workspace_at
+from layerfs.workspace.recording import CommitRequest, Committed
 from layerfs.workspace.references import find_references
 from layerfs.workspace.supervise import Command, start
 

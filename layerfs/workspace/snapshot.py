@@ -13,26 +13,26 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from layerfs.capture import capture_directory
-from layerfs.captured import Problem, Rules
-from layerfs.capturerules import exclusion, exclusion_stamp
-from layerfs.companions import held_still, journals_in, state_at, torn
+from layerfs.capture.capture import capture_directory
+from layerfs.capture.captured import Problem, Rules
+from layerfs.capture.capturerules import exclusion, exclusion_stamp
+from layerfs.capture.companions import held_still, journals_in, state_at, torn
+from layerfs.capture.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
+from layerfs.capture.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
+from layerfs.checkout.target import OpenDirectory
 from layerfs.errors import NotFound, TornRead, quote
-from layerfs.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
-from layerfs.layout import POINTER, is_inside
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import Change, diff_trees, edit_paths, split
 from layerfs.objects.source import ObjectSource, ObjectStore
 from layerfs.progress import SILENT, Progress
-from layerfs.settings import Settings
-from layerfs.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
-from layerfs.store import Store
-from layerfs.target import OpenDirectory
+from layerfs.store.layout import POINTER, is_inside
+from layerfs.store.places import cache_file, upper_cache_file, upper_directory
+from layerfs.store.settings import Settings
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, all_workspaces
 from layerfs.workspace.applying import clear_remains
-from layerfs.workspace.places import cache_file, upper_cache_file, upper_directory
-from layerfs.workspace.records import Engine, WorkspaceRecord, all_workspaces
 from layerfs.workspace.unrepresented import keep_unrepresented
 from layerfs.workspace.upper import Content, UpperEntry, UpperScan, scan_upper
 from layerfs.workspace.uppercache import decode_cache
@@ -294,7 +294,7 @@ def is_work(
     Not a directory's mtime, nor a file's that an update has set (``stamps``), nor what git's index remembers of files it
     has looked at: nobody did any of these.
     """
-    if is_only_time(change) or _is_refreshed_index(source, change, live):
+    if change.is_only_time() or _is_refreshed_index(source, change, live):
         return False
     old, new = change.old, change.new
     if old is None or new is None or new.kind is not EntryKind.FILE or new.mtime_ns not in stamps:
@@ -308,11 +308,3 @@ def _is_refreshed_index(source: ObjectSource, change: Change, live: Live | None)
     from layerfs.merge.gitstate import is_refreshed_index
 
     return is_refreshed_index(source, change, live)
-
-
-def is_only_time(change: Change) -> bool:
-    """Whether a change is nothing but a directory's mtime."""
-    old, new = change.old, change.new
-    if old is None or new is None or old.kind is not EntryKind.DIR or new.kind is not EntryKind.DIR:
-        return False
-    return old._replace(mtime_ns=new.mtime_ns, ref=b"") == new._replace(ref=b"")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from layerfs.captured import Problem
+from layerfs.capture.captured import Problem
 from layerfs.errors import Refused, quote
-from layerfs.history import CommitReader, walk_commits
+from layerfs.history.history import CommitReader, walk_commits
 from layerfs.ids import CommitId
 from layerfs.merge.mergebase import is_ancestor
 from layerfs.objects.environment import Change
 from layerfs.objects.scratch import ScratchObjects
 from layerfs.progress import SILENT, Progress
-from layerfs.store import Store
-from layerfs.workspace.records import WorkspaceRecord
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord
 from layerfs.workspace.snapshot import changes_between, live_content, take_snapshot
 
 COUNT_LIMIT = 10_000

@@ -19,14 +19,14 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from layerfs.captured import KIND_OF_TYPE
+from layerfs.capture.captured import KIND_OF_TYPE
 from layerfs.errors import StoreDamaged, TornRead, quote
-from layerfs.native import parse_rows, scan_directory
+from layerfs.kernels.native import parse_rows, scan_directory
+from layerfs.kernels.rows import Row
 from layerfs.objects.entry import Entry, EntryKind, Xattrs, device_ref
 from layerfs.objects.environment import join, list_directory, lookup_path, path_key, tree_of
 from layerfs.objects.source import ObjectSource
 from layerfs.objects.trees import count_entries, find_entry
-from layerfs.rows import Row
 from layerfs.workspace.overlayxattrs import (
     METACOPY,
     REDIRECT,

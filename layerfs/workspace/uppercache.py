@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import xxhash
 
+from layerfs.capture.statcache import is_racy
 from layerfs.errors import MalformedObject
+from layerfs.kernels.rows import Row
 from layerfs.objects.entry import Entry, decode_entry, encode_entry
-from layerfs.rows import Row
-from layerfs.statcache import is_racy
 
 _MAGIC = b"LFSUPC1\n"
 _ROW = struct.Struct("<IQQqqI")

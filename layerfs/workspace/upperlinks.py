@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from layerfs.layout import is_inside
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import walk
 from layerfs.objects.source import ObjectSource
+from layerfs.store.layout import is_inside
 from layerfs.workspace.uppercache import UpperCache
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerfs.context import Context
 from layerfs.ids import CommitId
 from layerfs.progress import Progress
-from layerfs.store import Store
+from layerfs.store.store import Store
 from layerfs.workspace.layercache import ensure_stack, own_flavour
 
 

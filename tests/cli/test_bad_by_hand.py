@@ -16,7 +16,7 @@ import pytest
 from project import Project, assert_no_traceback, refusal, seen
 from world import World
 
-from layerfs.registry import COMMANDS, Needs
+from layerfs.cli.registry import COMMANDS, Needs
 
 REVISIONS: tuple[str | bytes, ...] = (
     "",

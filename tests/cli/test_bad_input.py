@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from storekit import make_store, write_file
 
-from layerfs.cli import main
+from layerfs.cli.main import main
+from layerfs.cli.registry import COMMANDS, Needs, Role
 from layerfs.errors import EXIT_BUG, EXIT_DAMAGED
-from layerfs.registry import COMMANDS, Needs, Role
 
 ODD = (
     "",

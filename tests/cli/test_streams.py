@@ -43,11 +43,11 @@ def test_signals(world: World, tmp_path: Path, number: signal.Signals, code: int
     """A signal while a command runs: here one that waits for a page that is a pipe nobody writes."""
     program = (
         "import os, signal\n"
-        "from layerfs import cli\n"
+        "from layerfs.cli import main\n"
         "from layerfs.commands import help\n"
         f"help.read_page = lambda topic: os.kill(os.getpid(), {int(number)}) or signal.pause()\n"
         "import sys; sys.argv[1:] = ['help']\n"
-        "cli.entry()\n"
+        "main.entry()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=world.environment(), capture_output=True, check=False
@@ -60,12 +60,12 @@ def test_under_nohup_a_terminal_that_goes_away_ends_nothing(world: World) -> Non
     program = (
         "import os, signal\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from layerfs import cli\n"
+        "from layerfs.cli import main\n"
         "from layerfs.commands import help\n"
         "page = help.read_page\n"
         "help.read_page = lambda topic: os.kill(os.getpid(), signal.SIGHUP) or page(topic)\n"
         "import sys; sys.argv[1:] = ['help']\n"
-        "cli.entry()\n"
+        "main.entry()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=world.environment(), capture_output=True, check=False

@@ -15,13 +15,13 @@ from types import ModuleType
 import pytest
 from world import ROOT, World
 
-from layerfs import parsing
-from layerfs.manual import MACROS, lay_out, parse
-from layerfs.output import Reply
-from layerfs.parsing import load, parser_of
-from layerfs.plainline import parameters_of, plain_call
-from layerfs.registry import COMMANDS, GROUPS, Command, first_words
-from layerfs.usage import describe
+from layerfs.cli import parsing
+from layerfs.cli.manual import MACROS, lay_out, parse
+from layerfs.cli.output import Reply
+from layerfs.cli.parsing import load, parser_of
+from layerfs.cli.plainline import parameters_of, plain_call
+from layerfs.cli.registry import COMMANDS, GROUPS, Command, first_words
+from layerfs.cli.usage import describe
 
 PAGES = sorted((ROOT / "man").glob("*.[157]"))
 SECTIONS_OF_A_COMMAND = ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "JSON", "EXAMPLES", "SEE ALSO")

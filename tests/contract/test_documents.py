@@ -19,13 +19,15 @@ from contracted import CONTRACT, Broken, Seen, check_document, form
 from project import Project
 from world import World
 
-from layerfs.captured import Problem
-from layerfs.collect import Collected
-from layerfs.combine import Combined
-from layerfs.history import LoggedCommit
-from layerfs.layerstack import StackedLayer
+from layerfs.capture.captured import Problem
+from layerfs.cli.output import Reply, document
+from layerfs.cli.registry import COMMANDS, find_command
+from layerfs.history.combine import Combined
+from layerfs.history.history import LoggedCommit
+from layerfs.history.layerstack import StackedLayer
+from layerfs.history.merging import Outcome as Merging
+from layerfs.history.states import Found
 from layerfs.merge.conflicts import Note, NoteKind
-from layerfs.merging import Outcome as Merging
 from layerfs.objects.commits import Commit, Read
 from layerfs.objects.entry import Entry, EntryKind, device_ref
 from layerfs.objects.environment import Change
@@ -33,8 +35,7 @@ from layerfs.objects.extents import Extent, build_extents
 from layerfs.objects.kinds import Kind
 from layerfs.objects.layers import Check, Layer
 from layerfs.objects.memory import MemoryObjects
-from layerfs.objectwriting import WrittenTree
-from layerfs.output import Reply, document
+from layerfs.plumbing.objectwriting import WrittenTree
 from layerfs.present.entries import present_raw_changes, present_tree
 from layerfs.present.history import present_log
 from layerfs.present.layers import present_layer_lines
@@ -43,14 +44,13 @@ from layerfs.present.objects import present_readable
 from layerfs.present.trees import present_written
 from layerfs.present.upkeep import present_pruned
 from layerfs.present.workspaces import present_detached, present_workspace
-from layerfs.prune import Pruned
-from layerfs.registry import COMMANDS, find_command
-from layerfs.states import Found
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord
+from layerfs.upkeep.collect import Collected
+from layerfs.upkeep.prune import Pruned
 from layerfs.workspace.busy import Holder
 from layerfs.workspace.cacheupkeep import Evicted
 from layerfs.workspace.detach import Detached
 from layerfs.workspace.listing import Listed, State
-from layerfs.workspace.records import Engine, WorkspaceRecord
 
 HOUR = 3600
 

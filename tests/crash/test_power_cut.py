@@ -29,11 +29,11 @@ INNER_BYTES = 64 << 20
 LOAD = """
 import itertools, sys, time
 from pathlib import Path
-from layerfs.collect import CollectOptions, collect
+from layerfs.upkeep.collect import CollectOptions, collect
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import Retention
-from layerfs.repack import repack
+from layerfs.store.pointers import Retention
+from layerfs.upkeep.repack import repack
 from storekit import HEADS, open_store, write_file
 
 def drop(store, name):

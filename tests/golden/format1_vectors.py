@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+from layerfs.capture.linkgroups import assign_groups, fresh_group
 from layerfs.ids import ChunkId, CommitId, ExtentId, LayerId, MoveId, ObjectId, RootId, TreeId
-from layerfs.linkgroups import assign_groups, fresh_group
 from layerfs.objects.commits import Commit, Read, encode_commit, put_commit
 from layerfs.objects.content import ContentRef, put_blocks, put_content
 from layerfs.objects.entry import Entry, EntryKind, device_ref, encode_entry, encode_root

@@ -22,10 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from layerfs.collect import CollectOptions, collect
-from layerfs.history import CommitReader, walk_commits
+from layerfs.capture.linkgroups import fresh_group
+from layerfs.history.history import CommitReader, walk_commits
 from layerfs.ids import CommitId
-from layerfs.linkgroups import fresh_group
 from layerfs.objects import batch as batches
 from layerfs.objects import packs
 from layerfs.objects.chunking import HOLE_MIN, ONE_PIECE_LIMIT
@@ -37,10 +36,11 @@ from layerfs.objects.frames import GAP, HEADER, ROW, SOLID
 from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet, WorkspacePut
 from layerfs.objects.trees import build_tree
-from layerfs.pointers import Retention, read_pointers
-from layerfs.repack import repack
-from layerfs.store import Store
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record
+from layerfs.store.pointers import Retention, read_pointers
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record
+from layerfs.upkeep.collect import CollectOptions, collect
+from layerfs.upkeep.repack import repack
 
 SECOND = 1_000_000_000
 BEGIN = 1_735_689_600 * SECOND

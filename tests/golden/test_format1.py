@@ -10,7 +10,7 @@ import pytest
 from golden import format1_vectors as format1
 from kernels import load
 
-from layerfs import native
+from layerfs.kernels import native
 from layerfs.objects.commits import decode_commit
 from layerfs.objects.entry import decode_entry
 from layerfs.objects.layers import decode_layer

@@ -15,18 +15,18 @@ import pytest
 from golden.store1_make import Clock, describe, frame_kinds
 from storekit import assert_clean, files_of, write_file
 
-from layerfs.checkout import create_into
-from layerfs.collect import CollectOptions, collect
-from layerfs.history import CommitReader
+from layerfs.checkout.checkout import create_into
+from layerfs.history.history import CommitReader
 from layerfs.objects import frames, packs
 from layerfs.objects.content import iter_pieces
 from layerfs.objects.entry import EntryKind
 from layerfs.objects.environment import walk
 from layerfs.objects.kinds import object_id
-from layerfs.pointers import Retention
-from layerfs.repack import RepackOptions, repack
-from layerfs.repair import repair_store
-from layerfs.store import Store
+from layerfs.store.pointers import Retention
+from layerfs.store.store import Store
+from layerfs.upkeep.collect import CollectOptions, collect
+from layerfs.upkeep.repack import RepackOptions, repack
+from layerfs.upkeep.repair import repair_store
 
 HERE = Path(__file__).resolve().parent
 EXPECTED: dict[str, Any] = json.loads((HERE / "store1.json").read_text(encoding="utf-8"))

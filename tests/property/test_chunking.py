@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerfs import native
-from layerfs.native_reference import plain_cut_points
+from layerfs.kernels import native
+from layerfs.kernels.native_reference import plain_cut_points
 from layerfs.objects.chunking import CHUNK_AVG, CHUNK_MAX, CHUNK_MIN, HOLE_MIN, PAGE, split_content
 
 Shape = list[tuple[int, bool]]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import MERGE_NS, file, link
 
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId, ObjectId
 from layerfs.merge.blame import blame
 from layerfs.merge.mergebase import is_ancestor, merge_bases, virtual_base

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerfs.diffing import FileDiff, diff_states, is_only_a_time, list_changes
+from layerfs.history.diffing import FileDiff, diff_states, is_only_a_time, list_changes
 from layerfs.objects.content import put_content
 from layerfs.objects.entry import Entry, EntryKind, device_ref
 from layerfs.objects.environment import edit_paths

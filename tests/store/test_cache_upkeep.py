@@ -9,14 +9,14 @@ from pathlib import Path
 
 from storekit import make_store, write_file
 
-from layerfs.collect import CollectOptions
-from layerfs.metadb import CachedLayer
+from layerfs.durable.metadb import CachedLayer
 from layerfs.objects.moves import WorkspacePut
-from layerfs.pointers import DAY_NS, Retention
-from layerfs.prune import prune
-from layerfs.store import Store
+from layerfs.store.pointers import DAY_NS, Retention
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record
+from layerfs.upkeep.collect import CollectOptions
+from layerfs.upkeep.prune import prune
 from layerfs.workspace.cacheupkeep import evict, remove_leftovers
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record
 
 HOUR_NS = 3600 * 10**9
 

@@ -22,14 +22,14 @@ from storekit import (
     write_file,
 )
 
-from layerfs.collect import Collected, CollectOptions, collect
+from layerfs.durable.metadb import MetaDb
 from layerfs.errors import Busy, MissingObject, NoSpace, StoreDamaged
-from layerfs.metadb import MetaDb
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import DAY_NS, Retention
-from layerfs.refs import branch_ref
-from layerfs.store import Store
+from layerfs.store.pointers import DAY_NS, Retention
+from layerfs.store.refs import branch_ref
+from layerfs.store.store import Store
+from layerfs.upkeep.collect import Collected, CollectOptions, collect
 
 STEPS = ("seal", "mark", "condemn", "mark again", "copy", "swap", "release")
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 from storekit import assert_clean, copy_store, files_of, make_store, open_store, write_file
 
-from layerfs.copying import clone
 from layerfs.errors import LayerfsError
+from layerfs.exchange.copying import clone
 from layerfs.ids import CommitId
-from layerfs.repair import repair_store
-from layerfs.verify import verify_store
+from layerfs.upkeep.repair import repair_store
+from layerfs.upkeep.verify import verify_store
 
 SEED = 11
 BRANCHES = ("a", "b")

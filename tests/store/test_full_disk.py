@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from storekit import HEADS, assert_clean, files_of, in_child, make_store, open_store, write_file
 
-from layerfs.collect import CollectOptions, collect
 from layerfs.errors import NoSpace
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import DAY_NS, Retention
+from layerfs.store.pointers import DAY_NS, Retention
+from layerfs.upkeep.collect import CollectOptions, collect
 
 MEGABYTE = 1 << 20
 

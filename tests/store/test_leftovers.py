@@ -8,10 +8,10 @@ from pathlib import Path
 
 from storekit import DIED, assert_clean, in_child, make_store, open_store, write_file
 
-from layerfs.atomicfile import Files
-from layerfs.collect import CollectOptions, collect
-from layerfs.pointers import Retention
-from layerfs.statcache import write_cache
+from layerfs.capture.statcache import write_cache
+from layerfs.durable.atomicfile import Files
+from layerfs.store.pointers import Retention
+from layerfs.upkeep.collect import CollectOptions, collect
 
 
 def hidden(place: Path) -> list[str]:

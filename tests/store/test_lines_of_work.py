@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from storekit import assert_clean, make_store, open_store, write_file
 
-from layerfs import branches, tags
 from layerfs.errors import AlreadyExists, ExpectationFailed, LayerfsError, NotFound, Refused, UsageError
+from layerfs.history import branches, tags
+from layerfs.history.reflog import read_reflog
 from layerfs.ids import to_hex
 from layerfs.objects.moves import WorkspacePut
-from layerfs.reflog import read_reflog
-from layerfs.refupdates import ZERO, RefUpdate, parse_update, update_refs
-from layerfs.store import Store
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record, read_workspace
+from layerfs.plumbing.refupdates import ZERO, RefUpdate, parse_update, update_refs
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record, read_workspace
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_reset_can_be_undone(store: Store) -> None:
 
 
 def test_what_the_reflog_numbers_is_what_revisions_find(store: Store) -> None:
-    from layerfs.revision import resolve
+    from layerfs.history.revision import resolve
 
     for number in range(4):
         write_file(store, "base", b"file", b"%d" % number)

@@ -241,7 +241,7 @@ def acknowledged(journal: Path) -> list[tuple[str, bytes]]:
 
 def test_flipped_bytes_are_named_with_commit_and_path(tmp_path: Path) -> None:
     """Any byte of any pack or index: reading or fsck says so, and nothing wrong is ever returned."""
-    from layerfs.verify import verify_store
+    from layerfs.upkeep.verify import verify_store
 
     place = tmp_path / "s"
     contents = {b"d/%d" % number: os.urandom(200) + b"%d" % number for number in range(6)}

@@ -21,7 +21,7 @@ READER = """
 import sys, time
 from pathlib import Path
 from storekit import files_of, open_store
-from layerfs.verify import verify_store
+from layerfs.upkeep.verify import verify_store
 place, stop = Path(sys.argv[1]), Path(sys.argv[2])
 with open_store(place) as store:
     while not stop.exists():
@@ -36,11 +36,11 @@ KEEPER = """
 import sys, time
 from pathlib import Path
 from storekit import HEADS, open_store, write_file
-from layerfs.collect import CollectOptions, collect
+from layerfs.upkeep.collect import CollectOptions, collect
 from layerfs.errors import Busy
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import Retention
-from layerfs.repack import repack
+from layerfs.store.pointers import Retention
+from layerfs.upkeep.repack import repack
 place, stop, what = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 rounds = 0
 with open_store(place) as store:

@@ -19,7 +19,7 @@ from project import Project, assert_no_traceback, refusal
 from storekit import assert_clean, make_store, open_store
 from world import ROOT, Outcome
 
-from layerfs.atomicfile import Files
+from layerfs.durable.atomicfile import Files
 from layerfs.objects.kinds import Kind, object_id
 
 PRIVATE = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private"]

@@ -10,20 +10,10 @@ from pathlib import Path
 import pytest
 from storekit import assert_clean, make_store, open_store
 
-from layerfs.authorship import Author
-from layerfs.dirtyranges import Range
+from layerfs.capture.dirtyranges import Range
 from layerfs.errors import LayerfsError, NotFound, UsageError
-from layerfs.hashing import NoSink, cut_content, hash_object, iter_file
-from layerfs.ids import CommitId, ObjectId, to_hex
-from layerfs.objects.chunking import ONE_PIECE_LIMIT
-from layerfs.objects.content import put_stream
-from layerfs.objects.extents import MAX_FILE_BYTES
-from layerfs.objects.kinds import Kind
-from layerfs.objectwriting import file_sources, hash_files, parse_provenance, write_commit, write_tree
-from layerfs.packlist import count_objects, find_pack, list_pack, list_packs, verify_packs
-from layerfs.repair import repair_store
-from layerfs.splicing import splice_stored
-from layerfs.states import (
+from layerfs.history.authorship import Author
+from layerfs.history.states import (
     Found,
     diff_paths,
     list_tree,
@@ -33,9 +23,25 @@ from layerfs.states import (
     resolve_directory,
     resolve_root,
 )
-from layerfs.stats import gather
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.ids import CommitId, ObjectId, to_hex
+from layerfs.objects.chunking import ONE_PIECE_LIMIT
+from layerfs.objects.content import put_stream
+from layerfs.objects.extents import MAX_FILE_BYTES
+from layerfs.objects.kinds import Kind
+from layerfs.plumbing.hashing import NoSink, cut_content, hash_object, iter_file
+from layerfs.plumbing.objectwriting import (
+    file_sources,
+    hash_files,
+    parse_provenance,
+    write_commit,
+    write_tree,
+)
+from layerfs.plumbing.splicing import splice_stored
+from layerfs.store.packlist import count_objects, find_pack, list_pack, list_packs, verify_packs
+from layerfs.store.store import Store
+from layerfs.upkeep.repair import repair_store
+from layerfs.upkeep.stats import gather
+from layerfs.upkeep.verify import verify_store
 
 SIZES = (0, 1, ONE_PIECE_LIMIT - 1, ONE_PIECE_LIMIT, 300_000)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from storekit import HEADS, assert_clean, files_of, make_store, open_store, publish, write_file
 
-from layerfs.collect import CollectOptions
 from layerfs.errors import NotFound, Refused
 from layerfs.objects.commits import read_commit
 from layerfs.objects.moves import RefSet, WorkspacePut
-from layerfs.pointers import Retention
-from layerfs.purge import Purged, PurgeRequest, purge
-from layerfs.store import Store
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record, find_workspace
+from layerfs.store.pointers import Retention
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record, find_workspace
+from layerfs.upkeep.collect import CollectOptions
+from layerfs.upkeep.purge import Purged, PurgeRequest, purge
 
 SECRET = os.urandom(4000)
 

@@ -24,7 +24,6 @@ from storekit import (
     write_file,
 )
 
-from layerfs.collect import CollectOptions, collect
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
 from layerfs.objects import frames, packs
@@ -32,10 +31,11 @@ from layerfs.objects.commits import read_commit
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import RefSet
 from layerfs.objects.packindex import PREFIXES_START, SUFFIX_BYTES
-from layerfs.pointers import Retention, read_pointers
-from layerfs.repack import RepackOptions, repack
-from layerfs.store import Store
-from layerfs.verify import verify_store
+from layerfs.store.pointers import Retention, read_pointers
+from layerfs.store.store import Store
+from layerfs.upkeep.collect import CollectOptions, collect
+from layerfs.upkeep.repack import RepackOptions, repack
+from layerfs.upkeep.verify import verify_store
 
 SEED = int(os.environ.get("CRASH_SEED", "20250101"))
 STEPS = ("seal", "order", "write", "swap", "release")
@@ -232,8 +232,8 @@ def test_killed_before_each_step(tmp_path: Path, name: str) -> None:
 
 CHILD = """
 import os, sys, time
-from layerfs.repack import repack
-from layerfs.store import Store
+from layerfs.upkeep.repack import repack
+from layerfs.store.store import Store
 with Store.open(os.fsencode(sys.argv[1]), clock=time.time_ns) as store:
     print("ready", flush=True)
     repack(store)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from storekit import assert_clean, files_of, make_store, open_store, publish, write_file
 
-from layerfs.collect import CollectOptions, collect
-from layerfs.copying import clone
+from layerfs.exchange.copying import clone
+from layerfs.exchange.transfer import transfer
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import DAY_NS, Retention
-from layerfs.refs import branch_ref
-from layerfs.repack import repack
-from layerfs.store import Store
-from layerfs.transfer import transfer
+from layerfs.store.pointers import DAY_NS, Retention
+from layerfs.store.refs import branch_ref
+from layerfs.store.store import Store
+from layerfs.upkeep.collect import CollectOptions, collect
+from layerfs.upkeep.repack import repack
 
 BRANCHES = ("a", "b", "c")
 PATHS = (b"x", b"y", b"dir/x", b"dir/sub/z")
@@ -106,7 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
         if not target.exists():
             clone(os.fsencode(self.base / "s"), os.fsencode(target), time.time_ns)
         else:
-            from layerfs.transfer import TransferOptions
+            from layerfs.exchange.transfer import TransferOptions
 
             with open_store(target) as other:
                 done = transfer(self.store, other, TransferOptions(force=True))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from storekit import HEADS, assert_clean, files_of, make_store, open_store, some_id, write_file
 
-from layerfs import storeformat
 from layerfs.errors import (
     AlreadyExists,
     ExpectationFailed,
@@ -26,7 +25,8 @@ from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.layers import Layer, put_layer
 from layerfs.objects.moves import LayerAdd, RefSet, WorkspaceDrop, WorkspacePut
 from layerfs.objects.packs import file_number
-from layerfs.workspace.records import Engine, WorkspaceRecord, encode_record
+from layerfs.store import storeformat
+from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record
 
 
 def test_what_is_written_comes_back_in_another_process_view(tmp_path: Path) -> None:

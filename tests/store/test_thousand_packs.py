@@ -13,8 +13,8 @@ from layerfs.objects import packfinder, packs
 from layerfs.objects.frames import encode_frame
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import PackAdd, PackDrop
-from layerfs.packlist import count_objects
-from layerfs.store import Store
+from layerfs.store.packlist import count_objects
+from layerfs.store.store import Store
 
 
 def text(pack: int, number: int) -> bytes:

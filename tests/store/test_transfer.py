@@ -22,14 +22,14 @@ from storekit import (
     write_file,
 )
 
-from layerfs import transfer as transfer_module
-from layerfs.collect import CollectOptions, collect
-from layerfs.copying import clone
 from layerfs.errors import Busy, NotFound, Refused, StoreDamaged
+from layerfs.exchange import transfer as transfer_module
+from layerfs.exchange.copying import clone
+from layerfs.exchange.transfer import TransferOptions, transfer
 from layerfs.objects.moves import RefSet
-from layerfs.pointers import DAY_NS, Retention
-from layerfs.store import Store
-from layerfs.transfer import TransferOptions, transfer
+from layerfs.store.pointers import DAY_NS, Retention
+from layerfs.store.store import Store
+from layerfs.upkeep.collect import CollectOptions, collect
 
 
 def build(place: Path) -> None:

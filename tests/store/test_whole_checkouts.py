@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from odd_tree import build_odd_tree, describe
 
-from layerfs import filling, native
-from layerfs.authorship import Author
+from layerfs.capture.initialise import initialise
+from layerfs.checkout import filling
+from layerfs.checkout.export import export_commit
 from layerfs.errors import StoreDamaged
-from layerfs.export import export_commit
-from layerfs.initialise import initialise
+from layerfs.history.authorship import Author
+from layerfs.history.revision import resolve
+from layerfs.kernels import native
 from layerfs.objects.database import ObjectDatabase
-from layerfs.repack import RepackOptions, repack
-from layerfs.revision import resolve
-from layerfs.store import Store
+from layerfs.store.store import Store
+from layerfs.upkeep.repack import RepackOptions, repack
 
 AUTHOR = Author("Test", 1_700_000_000_000_000_000, 0)
 

@@ -6,7 +6,7 @@ import pytest
 from trees import Spec, tree
 
 from layerfs.errors import NotFound, UsageError
-from layerfs.history import CommitReader
+from layerfs.history.history import CommitReader
 from layerfs.ids import CommitId
 from layerfs.merge.blame import blame
 from layerfs.objects.commits import Commit, put_commit

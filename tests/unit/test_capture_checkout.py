@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from odd_tree import build_odd_tree, describe
 
-from layerfs import native
-from layerfs.capture import capture_directory
-from layerfs.captured import Captured, Rules
-from layerfs.capturerules import exclusion, exclusion_stamp
-from layerfs.checkout import create_into
+from layerfs.capture.capture import capture_directory
+from layerfs.capture.captured import Captured, Rules
+from layerfs.capture.capturerules import exclusion, exclusion_stamp
+from layerfs.capture.statcache import StatCache, load_cache, save_cache
+from layerfs.checkout.checkout import create_into
+from layerfs.checkout.target import prepare_target
+from layerfs.checkout.transition import apply_changes
 from layerfs.errors import Refused, TornRead
+from layerfs.kernels import native
+from layerfs.kernels.rows import FileRead
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_trees, lookup_path, walk
 from layerfs.objects.memory import MemoryObjects
-from layerfs.rows import FileRead
-from layerfs.statcache import StatCache, load_cache, save_cache
-from layerfs.target import prepare_target
-from layerfs.transition import apply_changes
 
 ROOT = os.geteuid() == 0
 
@@ -194,8 +194,8 @@ def test_a_file_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: p
                 file.write(b"more")
         return original(fd)
 
-    monkeypatch.setattr("layerfs.filecontent.os.fstat", unsettled)
-    monkeypatch.setattr("layerfs.leaves.TORN_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("layerfs.capture.filecontent.os.fstat", unsettled)
+    monkeypatch.setattr("layerfs.capture.leaves.TORN_PAUSE_SECONDS", 0)
     with pytest.raises(TornRead, match="'log'"):
         capture(source, objects)
     assert capture(source, objects, rules=Rules(allow_torn=True)).totals.files == 1
@@ -299,7 +299,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_does_not_block(
     source, objects = tmp_path / "source", MemoryObjects()
     source.mkdir()
     (source / "swapped").write_bytes(b"a file when scanned")
-    from layerfs import native
+    from layerfs.kernels import native
 
     original = native.read_files
 
@@ -308,7 +308,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_does_not_block(
         os.mkfifo(source / "swapped")
         return original(fd, names, limit)
 
-    monkeypatch.setattr("layerfs.native.read_files", swap)
+    monkeypatch.setattr("layerfs.kernels.native.read_files", swap)
     captured = capture(source, objects)
     entry = lookup_path(objects, captured.root, b"swapped")
     assert entry is not None and stat.S_ISFIFO(os.lstat(source / "swapped").st_mode)
@@ -388,7 +388,7 @@ def test_what_cannot_be_read_is_reported_every_time(tmp_path: Path, monkeypatch:
         closed = FileRead(None, errno.EACCES, True, 0, 0, 0, 0, 0)
         return [closed if name == b"secret" else result for name, result in found]
 
-    monkeypatch.setattr("layerfs.leaves.native.read_files", refusing)
+    monkeypatch.setattr("layerfs.capture.leaves.native.read_files", refusing)
     last = whole
     for _ in range(3):
         last = capture(source, objects, last.root, stored(tmp_path, last.cache))

@@ -15,7 +15,12 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from layerfs import cli, frame, layout, output, parsing
+from layerfs.cli import frame, output, parsing
+from layerfs.cli import main as cli
+from layerfs.cli.frame import Invocation
+from layerfs.cli.output import Reply
+from layerfs.cli.plainline import plain_call
+from layerfs.cli.registry import NONE, Command
 from layerfs.context import Context, SteppingClock, read_context
 from layerfs.errors import (
     LayerfsError,
@@ -27,11 +32,8 @@ from layerfs.errors import (
     Unable,
     UsageError,
 )
-from layerfs.frame import Invocation
-from layerfs.output import Reply
-from layerfs.plainline import plain_call
 from layerfs.refusals import explain_oserror
-from layerfs.registry import NONE, Command
+from layerfs.store import layout
 
 
 class Mode(Enum):
@@ -349,7 +351,7 @@ def test_the_clock_of_tests_steps_by_a_second(monkeypatch: pytest.MonkeyPatch) -
 
 
 def make_store(path: Path, source: Path | None = None) -> Path:
-    from layerfs.store import Store
+    from layerfs.store.store import Store
 
     Store.create(
         os.fsencode(path), source=None if source is None else os.fsencode(source), clock=lambda: 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from layerfs import leaves
-from layerfs.capture import capture_directory
-from layerfs.companions import database_of, held_still, journals_in
+from layerfs.capture import leaves
+from layerfs.capture.capture import capture_directory
+from layerfs.capture.companions import database_of, held_still, journals_in
 from layerfs.errors import TornRead
 from layerfs.objects.content import read_content
 from layerfs.objects.environment import walk

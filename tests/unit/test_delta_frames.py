@@ -22,7 +22,7 @@ from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, ObjectDatabase
 from layerfs.objects.frames import DeltaRow
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.moves import PackAdd
-from layerfs.store import Store
+from layerfs.store.store import Store
 
 
 def chunk(payload: bytes) -> ObjectId:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerfs.dirtyranges import Range, capture_ranges
+from layerfs.capture.dirtyranges import Range, capture_ranges
 from layerfs.objects.content import put_stream
 from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.memory import MemoryObjects

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from layerfs import target
+from layerfs.checkout import target
 from layerfs.errors import Refused
-from layerfs.workspace.places import empty_directory
+from layerfs.store.places import empty_directory
 
 NOBODY = 65534
 

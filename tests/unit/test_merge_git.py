@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from trees import MERGE_NS, OLD_NS, Spec, file, git_index, listing, tree
 
-from layerfs.capture import capture_directory
-from layerfs.checkout import create_into
+from layerfs.capture.capture import capture_directory
+from layerfs.checkout.checkout import create_into
+from layerfs.checkout.target import prepare_target
 from layerfs.merge.gitdir import Role, inside, is_same_index, merge_logs, read_index, role_of
 from layerfs.merge.gitrefs import read_packed_refs, write_packed_refs
 from layerfs.merge.treemerge import MergeResult, merge_trees
 from layerfs.objects.entry import Entry
 from layerfs.objects.memory import MemoryObjects
-from layerfs.target import prepare_target
 
 
 @pytest.mark.parametrize(

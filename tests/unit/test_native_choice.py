@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from kernels import load
 
-from layerfs import native
+from layerfs.kernels import native
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from kernels import load, on_both
 
-from layerfs.native_reference import plain_cut_points
+from layerfs.kernels.native_reference import plain_cut_points
 
 LAYERFS = (8192, 16384, 32768)
 SIZES = [

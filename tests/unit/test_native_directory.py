@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from kernels import load, on_both
 
-from layerfs import native
-from layerfs.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
-from layerfs.statcache import RECORD_HEAD, StatCache
+from layerfs.capture.statcache import RECORD_HEAD, StatCache
+from layerfs.kernels import native
+from layerfs.kernels.rows import NOT_REGULAR, ROW_HEADER, FileRead, Row
 
 NAMES = [b"a", b"a-", b"a.b", b"aa", b"B", b"\xff\xfe odd", b"new\nline", b"\xc3\xa9", b"-", b"..."]
 

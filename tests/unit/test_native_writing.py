@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from kernels import load, on_both
 from odd_tree import USER_CAPABILITY, describe
 
-from layerfs import native
+from layerfs.kernels import native
+from layerfs.kernels.rows import CREATE, OWNER, TIMES, XATTR, FileFault
 from layerfs.objects.entry import Entry, EntryKind, Xattrs
-from layerfs.rows import CREATE, OWNER, TIMES, XATTR, FileFault
 
 ROOT = os.geteuid() == 0
 HOLE_MIN = 64 * 1024

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from layerfs.errors import UsageError
-from layerfs.refs import branch_ref, check_name, name_problem, short_ref
+from layerfs.store.refs import branch_ref, check_name, name_problem, short_ref
 
 GOOD = ["a", "agent-1", "feature/x", "x.y", "über", "v1.0", "fix@home", "L", "Lx", "beef", "a" * 200, "feature", "x-L7"]
 BAD_FOR_GIT = [

@@ -10,11 +10,11 @@ import time
 
 from world import ROOT
 
-from layerfs.present.quantities import counted, readable_ratio, readable_size, readable_time
-from layerfs.render import open_bar
+from layerfs.cli.quantities import counted, readable_ratio, readable_size, readable_time
+from layerfs.cli.render import open_bar
 
 PROGRAM = """
-from layerfs.render import open_bar
+from layerfs.cli.render import open_bar
 import time
 with open_bar(80) as bar:
     bar.phase("reading", files=3, size=3 << 20)

@@ -14,17 +14,17 @@ import pytest
 from project import Project, difference, mounts_below, refusal, seen
 from stranger import Stranger
 
-from layerfs.authorship import Author
-from layerfs.branches import fork
-from layerfs.commit import commit_workspace
-from layerfs.history import CommitReader
+from layerfs.history.authorship import Author
+from layerfs.history.branches import fork
+from layerfs.history.history import CommitReader
+from layerfs.history.revision import resolve
 from layerfs.objects.environment import walk
-from layerfs.recording import CommitRequest
-from layerfs.revision import resolve
-from layerfs.store import Store
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import read_workspace
 from layerfs.workspace.attach import MountRequest, attach
+from layerfs.workspace.commit import commit_workspace
 from layerfs.workspace.detach import DetachRequest, detach
-from layerfs.workspace.records import read_workspace
+from layerfs.workspace.recording import CommitRequest
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 AUTHOR = Author("T <t@example.org>", 1_700_000_000_000_000_000, 0)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mounting import New, Operation, Pick, Stand, apply_operations, capture, flat, mounted
 
-from layerfs.capture import capture_directory
+from layerfs.capture.capture import capture_directory
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, walk
 from layerfs.objects.memory import MemoryObjects

@@ -13,20 +13,20 @@ import pytest
 from mounting import mounted
 from odd_tree import build_odd_tree, describe
 
-from layerfs.authorship import Author
-from layerfs.commit import commit_workspace
-from layerfs.export import export_commit
-from layerfs.initialise import initialise
-from layerfs.recording import CommitRequest
-from layerfs.refs import Refs
-from layerfs.revision import resolve
-from layerfs.store import Store
+from layerfs.capture.initialise import initialise
+from layerfs.checkout.export import export_commit
+from layerfs.history.authorship import Author
+from layerfs.history.revision import resolve
+from layerfs.store.refs import Refs
+from layerfs.store.store import Store
+from layerfs.store.workspacerecords import WorkspaceRecord, read_workspace
 from layerfs.workspace import kernel, layercache, overlay
 from layerfs.workspace.attach import MountRequest, attach, mount_name
+from layerfs.workspace.commit import commit_workspace
 from layerfs.workspace.detach import DetachRequest, detach
 from layerfs.workspace.layercache import ensure_stack, find_stack
 from layerfs.workspace.mountinfo import mounts_below, read_mounts
-from layerfs.workspace.records import WorkspaceRecord, read_workspace
+from layerfs.workspace.recording import CommitRequest
 
 AUTHOR = Author("Test", 1_700_000_000_000_000_000, 0)
 

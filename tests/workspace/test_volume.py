@@ -79,7 +79,7 @@ def store_size(project: Project) -> int:
 
 MEASURED = """
 import sys
-from layerfs.cli import main
+from layerfs.cli.main import main
 
 code = main(sys.argv[1:])
 with open("/proc/self/status", encoding="ascii") as file:

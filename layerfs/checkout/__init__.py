@@ -1,0 +1,1 @@
+"""Checkout: a state of a store made, or brought about, in a directory on disk."""

@@ -1,0 +1,1 @@
+"""The command line: from an argument list to an answer and an exit code."""

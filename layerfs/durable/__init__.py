@@ -1,0 +1,1 @@
+"""What makes a store last: durable files, the pointer database, and the locks of those who write."""

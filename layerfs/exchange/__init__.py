@@ -1,0 +1,1 @@
+"""Exchange between stores: clone, fetch and push."""

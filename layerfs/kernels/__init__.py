@@ -1,0 +1,1 @@
+"""Kernels: the hot loops, compiled where possible, each with a twin in Python, and the rows they exchange."""

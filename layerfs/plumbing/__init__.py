@@ -1,0 +1,1 @@
+"""What plumbing commands do with single objects and names."""

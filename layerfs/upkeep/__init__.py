@@ -1,0 +1,1 @@
+"""Upkeep: a store verified, repaired, weighed, packed anew, and rid of what nobody needs."""
