@@ -65,7 +65,8 @@ class Initialised(NamedTuple):
 def check_directory(source: bytes) -> None:
     """Refuse what is no directory."""
     if not os.path.isdir(source):
-        raise NotFound(f"cannot capture {quote(source)}: no such directory")
+        why = "not a directory" if os.path.lexists(source) else "no such directory"
+        raise NotFound(f"cannot capture {quote(source)}: {why}")
 
 
 def check_places(source: bytes, store: bytes, stores: Iterable[bytes]) -> None:

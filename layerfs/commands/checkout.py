@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from layerfs.checkout.export import export_commit
 from layerfs.cli.frame import Invocation
 from layerfs.cli.output import Reply
+from layerfs.errors import UsageError
 from layerfs.history.revision import resolve
 from layerfs.present.captures import present_checkout
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 def command(
     inv: Invocation,
     revision: Annotated[str, typer.Argument(metavar="REV", help="The state to write.")],
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A new or an empty directory.")],
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="DIR", help="A new or an empty directory; needed.")
+    ] = None,
 ) -> Reply:
     """Write a complete state into a directory, byte for byte, with owners, permissions, attributes, links and times.
 
@@ -25,6 +28,11 @@ def command(
     root) is listed, and the exit code is 3 where anything but owners is concerned. The directory is a plain copy: it is
     not a workspace, and nothing in the store remembers it.
     """
+    if to is None:
+        raise UsageError(
+            "missing option '--to'",
+            f"'layerfs mount {revision}' attaches it as a workspace; '--to DIR' writes a plain copy",
+        )
     commit = resolve(inv.store, revision, inv.at).commit
     target = inv.context.absolute(to)
     with inv.progress() as progress:

@@ -20,6 +20,9 @@ def command(
     fast: Annotated[
         bool, typer.Option("--fast", help="Check that chunks are there, without decoding every one of them.")
     ] = False,
+    read_data: Annotated[
+        bool, typer.Option("--read-data", help="Decode every chunk too, as is done unless --fast is given.")
+    ] = False,
     repair: Annotated[bool, typer.Option("--repair", help="First repair what can be repaired.")] = False,
     other: Annotated[
         str | None,
@@ -33,6 +36,8 @@ def command(
     packs, keeps these in the store's directory quarantine, and takes missing objects from another store, such as a clone,
     that is named with --from. What is listed afterwards is lost.
     """
+    if fast and read_data:
+        raise UsageError("--fast and --read-data exclude each other")
     if other is not None and not repair:
         raise UsageError("--from goes with --repair")
     helper = None if other is None else inv.context.absolute(other)

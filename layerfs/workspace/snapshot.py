@@ -103,8 +103,10 @@ def snapshot_directory(
     """
     try:
         fd = os.open(path, _DIRECTORY)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         raise NotFound(f"no such directory: {quote(path)}") from None
+    except NotADirectoryError:
+        raise NotFound(f"not a directory: {quote(path)}") from None
     try:
         return _captured(store, objects, _Place(path, fd), last, allow_torn, progress)
     finally:

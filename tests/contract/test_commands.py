@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections import Counter
 from enum import Enum
@@ -165,6 +166,22 @@ def test_bash_completes_commands_and_options(world: World) -> None:
     )
     done = world.execute(["bash", "-c", script, "bash", str(ROOT / "completions/layerfs.bash")])
     assert (done.text.split("\n")[:3], done.err) == (["help", "--json", "--store"], b"")
+
+
+def test_bash_completes_names_of_branches_tags_and_workspaces(world: World) -> None:
+    (world.work / "file").write_text("x")
+    world.ok("init")
+    world.ok("fork", "fix-a", "other")
+    world.ok("tag", "fine")
+    script = (
+        f'layerfs() {{ "{sys.executable}" -m layerfs "$@"; }}; '
+        'source "$1"; complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _layerfs; echo "${COMPREPLY[*]}"; };'
+        'complete_words layerfs publish f; complete_words layerfs -C / publish ""; complete_words layerfs fork --from o;'
+        'complete_words layerfs diff fi; complete_words layerfs unmount ""; complete_words layerfs fork ""'
+    )
+    done = world.execute(["bash", "-c", script, "bash", str(ROOT / "completions/layerfs.bash")])
+    assert done.text.split("\n") == ["fix-a fine", "", "other", "fix-a fine file", "source", "", ""]
+    assert not done.err
 
 
 @by_name
