@@ -1,8 +1,8 @@
 """One file's content: read into the store whatever its size, and whether it held still meanwhile.
 
 Owns the reading of regular files that are not read in batches (``native.read_files``): blocks of bounded memory, holes
-that the file system reports, and the comparison of the file's status before and after. What to do about a file that
-moves is the caller's affair; it tries ``TORN_RETRIES`` times and pauses a little longer each time.
+that the file system reports, the comparison of the file's status before and after, and how often what moves is tried
+again (:func:`tries`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from layerfs.errors import NotFound, quote
+from layerfs.errors import NotFound, TornRead, quote
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.content import old_extents, put_blocks, put_chunk
 from layerfs.objects.entry import Entry
@@ -21,7 +22,7 @@ from layerfs.objects.source import ObjectStore
 from layerfs.progress import SILENT, Progress
 
 READ_BLOCK = 4 * 1024 * 1024
-TORN_RETRIES = 5
+TORN_TRIES = 5
 TORN_PAUSE_SECONDS = 0.01
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -78,6 +79,38 @@ def read_file(
         return FileContent(ref, size, after, not moved and size == after.st_size)
     finally:
         os.close(fd)
+
+
+def tries() -> Iterator[bool]:
+    """Yield, for each attempt at what must hold still, whether it is the last; pause a little longer before each next."""
+    for attempt in range(TORN_TRIES):
+        if attempt:
+            time.sleep(TORN_PAUSE_SECONDS * attempt)
+        yield attempt == TORN_TRIES - 1
+
+
+def read_steady(
+    directory: int,
+    path: bytes,
+    store: ObjectStore,
+    progress: Progress = SILENT,
+    earlier: Entry | None = None,
+    *,
+    allow_torn: bool,
+) -> FileContent:
+    """Read a file as often as it takes to hold still; with ``allow_torn`` take what the last try gave.
+
+    ``path`` is how the file is called in a message; its last part is its name in ``directory``. Raises what
+    :func:`read_file` raises, and TornRead.
+    """
+    for last in tries():
+        content = read_file(directory, path.rpartition(b"/")[2], store, progress, earlier)
+        if content.stable or (last and allow_torn):
+            return content
+    raise TornRead(
+        f"{quote(path)} keeps changing while it is read",
+        "stop what writes to it, or pass --allow-torn to record it as it was read",
+    )
 
 
 def _read_up_to(fd: int, limit: int) -> bytes:

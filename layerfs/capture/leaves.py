@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 
 from layerfs.capture.captured import Problem, Rules, Totals, entry_kind
 from layerfs.capture.companions import held_still, journals_in, state_at, torn
-from layerfs.capture.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, read_file
+from layerfs.capture.filecontent import read_steady, tries
 from layerfs.capture.statcache import kernel_now_ns
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.kernels import native
@@ -157,7 +156,14 @@ class Leaves:
 
     def _together(self, listing: Listing, names: tuple[bytes, bytes], started_ns: int) -> None:
         """Read a database and its journal again until both are of one instant."""
-        for attempt in range(TORN_RETRIES):
+        for attempt, _ in enumerate(tries()):
+            if attempt:
+                started_ns = kernel_now_ns()
+                for name in names:
+                    fresh = _restat(listing.fd, name)
+                    listing.items.pop(name, None)
+                    if fresh is not None:
+                        self._large(listing, fresh)
             moved = False
             for name in names:
                 entry = listing.items.get(name)
@@ -165,13 +171,6 @@ class Leaves:
                 moved = moved or not held_still(then, state_at(listing.fd, name), started_ns)
             if not moved:
                 return
-            time.sleep(TORN_PAUSE_SECONDS * (attempt + 1))
-            started_ns = kernel_now_ns()
-            for name in names:
-                fresh = _restat(listing.fd, name)
-                listing.items.pop(name, None)
-                if fresh is not None:
-                    self._large(listing, fresh)
         if not self.rules.allow_torn:
             raise torn(join(listing.path, names[0]))
 
@@ -221,29 +220,27 @@ class Leaves:
     def _large(self, listing: Listing, row: Row) -> None:
         """Read one file by itself, in blocks, as often as it takes to hold still."""
         before = listing.known.get(row.name)
-        for attempt in range(TORN_RETRIES):
-            if attempt:
-                time.sleep(TORN_PAUSE_SECONDS * attempt)
-            try:
-                content = read_file(listing.fd, row.name, self.store, self.progress, before)
-            except NotFound:
-                return
-            except OSError as error:
-                self.problem(listing, row, error)
-                return
-            if content.stable or (self.rules.allow_torn and attempt == TORN_RETRIES - 1):
-                info = content.info
-                row = row._replace(mode=info.st_mode, uid=info.st_uid, gid=info.st_gid)
-                xattrs = self._xattrs_in(listing, row)
-                self._put(listing, row, info.st_mtime_ns, content.size, content.ref, xattrs)
-                self.totals.read_files += 1
-                self.totals.read_bytes += content.size
-                self.progress.advance(1, 0)
-                return
-        raise TornRead(
-            f"{quote(listing.inner(row))} keeps changing while it is read",
-            "stop what writes to it, or pass --allow-torn to record it as it was read",
-        )
+        try:
+            content = read_steady(
+                listing.fd,
+                listing.inner(row),
+                self.store,
+                self.progress,
+                before,
+                allow_torn=self.rules.allow_torn,
+            )
+        except NotFound:
+            return
+        except OSError as error:
+            self.problem(listing, row, error)
+            return
+        info = content.info
+        row = row._replace(mode=info.st_mode, uid=info.st_uid, gid=info.st_gid)
+        xattrs = self._xattrs_in(listing, row)
+        self._put(listing, row, info.st_mtime_ns, content.size, content.ref, xattrs)
+        self.totals.read_files += 1
+        self.totals.read_bytes += content.size
+        self.progress.advance(1, 0)
 
 
 def _restat(fd: int, name: bytes) -> Row | None:

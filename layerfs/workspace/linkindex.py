@@ -7,25 +7,23 @@ another state comes from that and the difference of the two. It lies in the cach
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
-from layerfs.capture.statcache import write_cache
-from layerfs.errors import LayerfsError, MalformedObject
+from layerfs.errors import LayerfsError
 from layerfs.ids import ID_BYTES, ObjectId, RootId
 from layerfs.objects.codec import Reader, Writer
 from layerfs.objects.entry import Entry
 from layerfs.objects.environment import diff_trees, read_root, walk
 from layerfs.store.store import Store
+from layerfs.workspace.derived import Derived
 
-CACHE_FILE = b"cache/links"
-MAGIC = b"layerfs links 1\n"
+LIST = Derived(b"links", b"layerfs links 1")
 MAX_CHANGES = 50_000
 
 
 def linked_names(store: Store, root_id: bytes, root: Entry) -> list[tuple[bytes, int]]:
     """Return the names of all linked files of a state with their groups."""
-    kept = _load(store)
+    kept = LIST.load(store, _read)
     if kept is not None and kept[0] == root_id:
         return kept[1]
     found = None if kept is None else _moved(store, kept, root)
@@ -60,24 +58,8 @@ def keep_linked_names(store: Store, root_id: bytes, names: Iterable[tuple[bytes,
     out = Writer().raw(root_id).uint(len(listed))
     for path, group in listed:
         out.data(path).uint(group)
-    path = os.path.join(store.path, CACHE_FILE)
-    if os.path.isdir(os.path.dirname(path)):
-        write_cache(path, (MAGIC, out.done()), store.files.owner)
+    LIST.save(store, out)
 
 
-def _load(store: Store) -> tuple[bytes, list[tuple[bytes, int]]] | None:
-    try:
-        with open(os.path.join(store.path, CACHE_FILE), "rb") as file:
-            payload = file.read()
-    except OSError:
-        return None
-    if not payload.startswith(MAGIC):
-        return None
-    reader = Reader(payload[len(MAGIC) :], "link index")
-    try:
-        root = reader.raw(ID_BYTES)
-        names = [(reader.data(), reader.uint()) for _ in range(reader.count(2))]
-        reader.end()
-    except MalformedObject:
-        return None
-    return root, names
+def _read(reader: Reader) -> tuple[bytes, list[tuple[bytes, int]]]:
+    return reader.raw(ID_BYTES), [(reader.data(), reader.uint()) for _ in range(reader.count(2))]

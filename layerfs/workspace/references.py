@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from layerfs.capture.statcache import write_cache
-from layerfs.errors import LayerfsError, MalformedObject
+from layerfs.errors import LayerfsError
 from layerfs.history.history import CommitReader
 from layerfs.ids import ID_BYTES, CommitId, ObjectId, RootId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
@@ -28,9 +27,9 @@ from layerfs.objects.entry import Entry, EntryKind
 from layerfs.objects.environment import diff_trees, read_root, split, walk
 from layerfs.store.layout import is_inside
 from layerfs.store.store import Store
+from layerfs.workspace.derived import Derived
 
-CACHE_FILE = b"cache/references"
-MAGIC = b"layerfs references 1\n"
+LIST = Derived(b"references", b"layerfs references 1")
 MAX_CHANGES = 50_000
 MAX_TEXT = 1 << 20
 HEAD = 4096
@@ -188,30 +187,21 @@ def _names_source(source: bytes, text: bytes) -> bool:
 
 
 def _load(store: Store, source: bytes) -> tuple[bytes, References] | None:
-    try:
-        with open(os.path.join(store.path, CACHE_FILE), "rb") as file:
-            payload = file.read()
-    except OSError:
-        return None
-    if not payload.startswith(MAGIC):
-        return None
-    reader = Reader(payload[len(MAGIC) :], "references")
-    try:
-        root, same = reader.raw(ID_BYTES), reader.data() == source
-        found = tuple(
-            Reference(reader.data(), reader.text(), reader.data(), bool(reader.uint()))
-            for _ in range(reader.count(4))
-        )
-        reader.end()
-    except MalformedObject:
-        return None
-    return (root, References(found)) if same else None
+    found = LIST.load(store, _read)
+    return None if found is None or found[1] != source else (found[0], found[2])
+
+
+def _read(reader: Reader) -> tuple[bytes, bytes, References]:
+    root, source = reader.raw(ID_BYTES), reader.data()
+    found = tuple(
+        Reference(reader.data(), reader.text(), reader.data(), bool(reader.uint()))
+        for _ in range(reader.count(4))
+    )
+    return root, source, References(found)
 
 
 def _save(store: Store, source: bytes, root: bytes, references: References) -> None:
     out = Writer().raw(root).data(source).uint(len(references.found))
     for reference in references.found:
         out.data(reference.path).text(reference.kind).data(reference.target).uint(reference.into)
-    path = os.path.join(store.path, CACHE_FILE)
-    if os.path.isdir(os.path.dirname(path)):
-        write_cache(path, (MAGIC, out.done()), store.files.owner)
+    LIST.save(store, out)

@@ -9,7 +9,6 @@ only once the objects they name are in the store.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from layerfs.capture.capture import capture_directory
 from layerfs.capture.captured import Problem, Rules
 from layerfs.capture.capturerules import exclusion, exclusion_stamp
 from layerfs.capture.companions import held_still, journals_in, state_at, torn
-from layerfs.capture.filecontent import TORN_PAUSE_SECONDS, TORN_RETRIES, FileContent, read_file
+from layerfs.capture.filecontent import read_steady, tries
 from layerfs.capture.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
 from layerfs.checkout.target import OpenDirectory
 from layerfs.errors import NotFound, TornRead, quote
@@ -174,7 +173,7 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
         raise NotFound(f"the upper of workspace {quote(record.name)} is gone") from None
     read = 0
     try:
-        for attempt in range(TORN_RETRIES):
+        for last in tries():
             started_ns = kernel_now_ns()
             scan = scan_upper(
                 upper,
@@ -194,10 +193,9 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
             moved = _moved_database(upper, settled, {entry.path for entry in pending}, started_ns)
             if moved is None or allow_torn:
                 break
-            if attempt == TORN_RETRIES - 1:
+            if last:
                 raise torn(moved)
             cache = settled.cache()
-            time.sleep(TORN_PAUSE_SECONDS * (attempt + 1))
     finally:
         os.close(upper)
     root = edit_paths(objects, base, settled.edits())
@@ -223,31 +221,14 @@ def _moved_database(upper: int, settled: UpperScan, read: set[bytes], started_ns
 
 
 def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
-    parent, name = split(entry.path)
-    with OpenDirectory(upper, parent) as directory:
-        content = _read_steady(directory, name, objects, allow_torn, entry)
+    parent, _ = split(entry.path)
+    try:
+        with OpenDirectory(upper, parent) as directory:
+            content = read_steady(directory, entry.path, objects, earlier=entry.old, allow_torn=allow_torn)
+    except NotFound:
+        raise TornRead(f"{quote(entry.path)} vanished while the workspace was read", "try again") from None
     info = content.info
     return Content(content.ref, content.size, info.st_mtime_ns, info.st_ctime_ns)
-
-
-def _read_steady(
-    directory: int, name: bytes, objects: ObjectStore, allow_torn: bool, entry: UpperEntry
-) -> FileContent:
-    for attempt in range(TORN_RETRIES):
-        if attempt:
-            time.sleep(TORN_PAUSE_SECONDS * attempt)
-        try:
-            content = read_file(directory, name, objects, earlier=entry.old)
-        except NotFound:
-            raise TornRead(
-                f"{quote(entry.path)} vanished while the workspace was read", "try again"
-            ) from None
-        if content.stable or (allow_torn and attempt == TORN_RETRIES - 1):
-            return content
-    raise TornRead(
-        f"{quote(entry.path)} keeps changing while it is read",
-        "stop what writes to it, or pass --allow-torn to record it as it was read",
-    )
 
 
 Live = Callable[[bytes], bytes]

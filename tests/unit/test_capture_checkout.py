@@ -195,7 +195,7 @@ def test_a_file_that_never_holds_still_is_refused(tmp_path: Path, monkeypatch: p
         return original(fd)
 
     monkeypatch.setattr("layerfs.capture.filecontent.os.fstat", unsettled)
-    monkeypatch.setattr("layerfs.capture.leaves.TORN_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("layerfs.capture.filecontent.TORN_PAUSE_SECONDS", 0)
     with pytest.raises(TornRead, match="'log'"):
         capture(source, objects)
     assert capture(source, objects, rules=Rules(allow_torn=True)).totals.files == 1

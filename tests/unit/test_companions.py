@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from layerfs.capture import leaves
+from layerfs.capture import filecontent
 from layerfs.capture.capture import capture_directory
 from layerfs.capture.companions import database_of, held_still, journals_in
 from layerfs.errors import TornRead
@@ -66,7 +66,7 @@ def test_a_checkpoint_between_the_two_is_noticed(tmp_path: Path, monkeypatch: py
     place = tmp_path / "place"
     place.mkdir()
     database = a_database(place)
-    monkeypatch.setattr(leaves, "read_file", disturbed(database, 2, leaves.read_file))
+    monkeypatch.setattr(filecontent, "read_file", disturbed(database, 2, filecontent.read_file))
     assert captured_rows(place, tmp_path / "out") == [(0,), (100,)]
 
 
@@ -74,7 +74,7 @@ def test_a_database_that_never_rests_is_refused(tmp_path: Path, monkeypatch: pyt
     place = tmp_path / "place"
     place.mkdir()
     database = a_database(place)
-    monkeypatch.setattr(leaves, "read_file", disturbed(database, 1000, leaves.read_file))
+    monkeypatch.setattr(filecontent, "read_file", disturbed(database, 1000, filecontent.read_file))
     with pytest.raises(TornRead, match=r"data\.db.* journal"):
         captured_rows(place, tmp_path / "out")
 

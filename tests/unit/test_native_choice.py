@@ -36,7 +36,7 @@ def test_kernel_is_chosen_where_it_was_built(restored: None) -> None:
 
 def test_choosing_needs_no_fastcdc_and_prints_nothing() -> None:
     code = (
-        "import sys; from layerfs import native; native.select(kernel=False); native.zero_runs(bytes(5000));"
+        "import sys; from layerfs.kernels import native; native.select(kernel=False); native.zero_runs(bytes(5000));"
         "assert 'fastcdc' not in sys.modules and 'click' not in sys.modules;"
         "assert native.cut_points(b'x' * 70000, 8192, 16384, 32768)[-1] == 70000"
     )
