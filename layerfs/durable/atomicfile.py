@@ -192,6 +192,14 @@ def lock_file(descriptor: int, wait: bool) -> bool:
     return True
 
 
+def unlock_file(descriptor: int) -> None:
+    """Let go of the lock that :func:`lock_file` took; the file stays open."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError as error:
+        raise storage_error(error, "unlocking a file of the store") from error
+
+
 def sweep_new(files: Files, dir_fd: int) -> None:
     """Remove what processes that died in :meth:`Files.replace` left in a directory."""
     for entry in os.listdir(dir_fd):

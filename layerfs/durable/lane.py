@@ -7,8 +7,9 @@ kernel queues them; a helper thread does the waiting, so that the wait is bounde
 
 Not waiting at all (0 seconds) also gives up when somebody merely stands at the gate, or has just given up waiting there.
 
-The kernel lets go of both when a process dies, so there is never anything to unlock. Entering twice from one thread is a
-bug in layerfs and raises RuntimeError. What is done inside the lane is ``store``'s.
+The kernel lets go of both when a process dies, so there is never anything to unlock. The files stay open between one time
+and the next; a process that was forked off opens its own, since a lock belongs to the open file and not to the process.
+Entering twice from one thread is a bug in layerfs and raises RuntimeError. What is done inside the lane is ``store``'s.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from layerfs.durable.atomicfile import Files, lock_file
+from layerfs.durable.atomicfile import Files, lock_file, unlock_file
 from layerfs.errors import Busy
 
 LANE_FILE = b"lane.lock"
@@ -32,7 +33,16 @@ class LaneLock:
         self._dir_fd = dir_fd
         self._threads = _thread.allocate_lock()
         self._owner: int | None = None
-        self._held: int | None = None
+        self._gate = -1
+        self._lane = -1
+        self._process = 0
+
+    def close(self) -> None:
+        """Close the files; the lane may be entered again, which opens them."""
+        for descriptor in (self._gate, self._lane):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._gate = self._lane = -1
 
     @property
     def held(self) -> bool:
@@ -46,34 +56,43 @@ class LaneLock:
         if not (self._threads.acquire(timeout=timeout) if timeout > 0 else self._threads.acquire(False)):
             raise _busy()
         try:
-            self._held = self._lock(timeout)
+            self._lock(timeout)
             self._owner = _thread.get_ident()
         except BaseException:
+            self.close()
             self._threads.release()
             raise
 
     def leave(self) -> None:
         """Leave; the next in line is woken by the kernel."""
-        held, self._held, self._owner = self._held, None, None
-        if held is not None:
-            os.close(held)
-        self._threads.release()
-
-    def _lock(self, timeout: float) -> int:
-        gate = self._files.create(self._dir_fd, GATE_FILE, exclusive=False)
+        self._owner = None
         try:
-            lane = self._files.create(self._dir_fd, LANE_FILE, exclusive=False)
-        except BaseException:
-            os.close(gate)
-            raise
-        if lock_file(gate, wait=False) and lock_file(lane, wait=False):
-            os.close(gate)
-            return lane
+            unlock_file(self._lane)
+        finally:
+            self._threads.release()
+
+    def _lock(self, timeout: float) -> None:
+        self._open()
+        has_gate = lock_file(self._gate, wait=False)
+        if has_gate and lock_file(self._lane, wait=False):
+            unlock_file(self._gate)
+            return
         if timeout <= 0:
-            os.close(gate)
-            os.close(lane)
+            if has_gate:
+                unlock_file(self._gate)
             raise _busy()
-        return _Waiter(gate, lane).wait(timeout)
+        gate, lane = self._gate, self._lane
+        self._gate = self._lane = -1
+        self._lane = _Waiter(gate, lane).wait(timeout)
+
+    def _open(self) -> None:
+        if self._process != os.getpid():
+            self.close()
+            self._process = os.getpid()
+        if self._gate < 0:
+            self._gate = self._files.create(self._dir_fd, GATE_FILE, exclusive=False)
+        if self._lane < 0:
+            self._lane = self._files.create(self._dir_fd, LANE_FILE, exclusive=False)
 
 
 class _Waiter:

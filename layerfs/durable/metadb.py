@@ -150,8 +150,14 @@ class CachedLayer(NamedTuple):
     boot_id: str
 
 
-def _failure(error: sqlite3.Error) -> LayerfsError:
+_FAILURES = (sqlite3.Error, OverflowError, UnicodeError)
+"""What a call of SQLite raises: its own errors, and Python's where a value of a row fits no type of ours."""
+
+
+def _failure(error: Exception) -> LayerfsError:
     """Return the layerfs error for a failed SQLite call; the caller raises it."""
+    if not isinstance(error, sqlite3.Error):
+        return StoreDamaged("store's database holds impossible values")
     code = getattr(error, "sqlite_errorcode", 0) or 0
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
@@ -178,7 +184,7 @@ def _is_text(name: str) -> bool:
 
 
 class _mapped:
-    """Turn SQLite's errors into ours; a class, since it stands around every statement."""
+    """Turn SQLite's errors into ours, around what is more than one statement."""
 
     __slots__ = ()
 
@@ -186,10 +192,8 @@ class _mapped:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, _FAILURES):
             raise _failure(error) from error
-        if isinstance(error, (OverflowError, UnicodeError)):
-            raise StoreDamaged("store's database holds impossible values") from error
 
 
 class MetaDb:
@@ -239,16 +243,22 @@ class MetaDb:
             self._db.close()
 
     def _one(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        with _mapped():
+        try:
             return self._db.execute(statement, values).fetchone()
+        except _FAILURES as error:
+            raise _failure(error) from error
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        with _mapped():
+        try:
             return self._db.execute(statement, values).fetchall()
+        except _FAILURES as error:
+            raise _failure(error) from error
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> int:
-        with _mapped():
+        try:
             return self._db.execute(statement, values).rowcount
+        except _FAILURES as error:
+            raise _failure(error) from error
 
     @contextmanager
     def transaction(self, sync: bool = False) -> Iterator[None]:
@@ -257,34 +267,28 @@ class MetaDb:
         With ``sync`` they, and all before them, survive a power loss too: needed before packs that they no longer name
         are removed.
         """
-        with _mapped():
-            if sync and self._durable:
-                self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("BEGIN IMMEDIATE")
+        if sync and self._durable:
+            self._run("PRAGMA synchronous=FULL")
+        self._run("BEGIN IMMEDIATE")
         try:
             yield
-            with _mapped():
-                self._db.execute("COMMIT")
+            self._run("COMMIT")
         except BaseException:
             if self._db.in_transaction:
-                with _mapped():
-                    self._db.execute("ROLLBACK")
+                self._run("ROLLBACK")
             raise
         finally:
             if sync and self._durable:
-                with _mapped():
-                    self._db.execute("PRAGMA synchronous=NORMAL")
+                self._run("PRAGMA synchronous=NORMAL")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """All reads of the body see one state of the database."""
-        with _mapped():
-            self._db.execute("BEGIN")
+        self._run("BEGIN")
         try:
             yield
         finally:
-            with _mapped():
-                self._db.execute("ROLLBACK")
+            self._run("ROLLBACK")
 
     def check(self) -> list[str]:
         """Return what SQLite's own integrity check finds wrong."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from layerfs.errors import MalformedObject
 
 MAX_VARINT_BYTES = 10
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 class Writer:
@@ -28,6 +29,9 @@ class Writer:
 
     def uint(self, value: int) -> Writer:
         """Append an unsigned integer below 2**64 as minimal LEB128."""
+        if 0 <= value < 0x80:
+            self._parts.append(_ONE_BYTE[value])
+            return self
         if not 0 <= value < 1 << 64:
             raise MalformedObject(f"integer out of range: {value}")
         out = bytearray()

@@ -129,9 +129,8 @@ class Log:
             db.clear_open()
             db.set_state(state.sequence, number, packs.HEADER_BYTES)
 
-    def unfinished(self, db: MetaDb) -> Unfinished | None:
+    def unfinished(self, state: State) -> Unfinished | None:
         """Return what a crash may have left (or a live writer is doing right now); None is the usual answer."""
-        state = db.state()
         length = os.fstat(self._descriptor(state.open_pack)).st_size
         begun = _exists(self._packs_fd, packs.index_file(state.open_pack))
         if length == state.open_length and not begun:
@@ -166,7 +165,8 @@ class Log:
             self._files.write(descriptor, data, state.open_length)
             self._files.sync(descriptor)
             with db.transaction():
-                db.add_open(rows)
+                if rows:
+                    db.add_open(rows)
                 apply_move(db, move, state.open_pack, checked=True)
                 db.set_state(move.sequence, state.open_pack, end)
         except BaseException:

@@ -80,8 +80,7 @@ class Lane:
 
     def seal(self) -> None:
         """Seal the open pack, so that everything there is lies in sealed ones."""
-        self._store._log.seal(self._store.db)
-        self._store.objects.refresh()
+        self._store._seal()
 
     def restart(self, kept: Iterable[Kept], actor: str = "") -> int:
         """Make ``kept`` the whole state, durably, and remove the packs that it does not name; return the sequence."""
@@ -109,6 +108,8 @@ class Store:
             os.close(self._packs_fd)
             raise
         self._lane = LaneLock(files, root_fd)
+        self._state: State | None = None
+        """What the database says of the log, as long as the lane is held and nothing has moved."""
         self._log = Log(files, self._packs_fd, self._scratch_fd, fmt.store_id, seal_bytes)
 
     @classmethod
@@ -206,6 +207,7 @@ class Store:
         """Close everything; a store may be closed twice."""
         self._detach()
         self._log.close()
+        self._lane.close()
         for descriptor in (self._packs_fd, self._scratch_fd, self._root_fd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -251,6 +253,7 @@ class Store:
                 self._recover()
             yield Lane(self)
         finally:
+            self._state = None
             self._lane.leave()
 
     def seal_open_pack(self) -> None:
@@ -395,8 +398,9 @@ class Store:
         check_ref_names(ops)
         check_ops(self.refs, ops)
         prepared = batch.prepare() if batch is not None else None
+        state, self._state = self._state or self.db.state(), None
         self._check_targets(batch, ops)
-        self._check_collected(batch)
+        self._check_collected(batch, state)
         if batch is not None and self.free_bytes() < KEPT_ROOM and not self.has_reserve():
             raise NoSpace(
                 "no space left for new content",
@@ -404,7 +408,6 @@ class Store:
             )
         if prepared is not None and prepared.bulk is not None:
             ops = (PackAdd(packs.pack_name(prepared.bulk)), *ops)
-        state = self.db.state()
         sequence = state.sequence + 1
         move = Move(sequence, self._clock() if time_ns is None else time_ns, actor, tuple(ops))
         groups = prepared.groups if prepared is not None else ()
@@ -426,9 +429,15 @@ class Store:
             self._sweep()
         return sequence
 
+    def _seal(self) -> None:
+        self._state = None
+        self._log.seal(self.db)
+        self.objects.refresh()
+
     def _restart(self, kept: Iterable[Kept], actor: str) -> int:
         if not self._lane.held:
             raise RuntimeError("a restart is made outside the lane")
+        self._state = None
         sequence = self._log.restart(self.db, kept, actor, self._clock())
         self.objects.refresh()
         self._sweep()
@@ -450,12 +459,12 @@ class Store:
             if found != kind:
                 raise Refused(f"object {short(oid)} is a {found.label}, not a {kind.label}")
 
-    def _check_collected(self, batch: Batch | None) -> None:
+    def _check_collected(self, batch: Batch | None, state: State) -> None:
         """Refuse a batch that builds on something a collection dropped while the batch was made.
 
         What it deduplicated against is safe (``lease``); this is about states it read that nothing reached any more.
         """
-        if batch is None or batch.base == self.db.state().base:
+        if batch is None or batch.base == state.base:
             return
         for oid in batch.needed():
             if not self.objects.contains(oid):
@@ -466,7 +475,9 @@ class Store:
 
     def _recover(self) -> None:
         """Inside the lane: make the database equal to the packs, whatever a crash left."""
-        if self._log.unfinished(self.db) is None:
+        state = self.db.state()
+        if self._log.unfinished(state) is None:
+            self._state = state
             return
         self._log.recover(self.db)
         self.objects.refresh()
@@ -475,7 +486,7 @@ class Store:
 
     def _recover_if_free(self) -> None:
         """On opening: recover if nobody is in the lane; otherwise a live writer is, and all is well."""
-        if self._log.unfinished(self.db) is None:
+        if self._log.unfinished(self.db.state()) is None:
             return
         try:
             with self.lane(timeout=0):
