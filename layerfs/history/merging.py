@@ -58,10 +58,14 @@ def merge_commits(
     names: MergeNames,
     *,
     allow_unrelated: bool = False,
+    newborn: bool = False,
 ) -> Merged:
-    """Merge ``theirs`` into ``ours``; pure but for objects put. Unrelated histories are refused unless allowed."""
+    """Merge ``theirs`` into ``ours``; pure but for objects put. Unrelated histories are refused unless allowed.
+
+    ``newborn`` says that ``theirs`` was made just now, so that nothing descends from it (see ``mergebase``).
+    """
     reader = CommitReader(store)
-    bases = merge_bases(ours, theirs, reader.parents, reader.time)
+    bases = merge_bases(ours, theirs, reader.parents, reader.time, newborn=newborn)
     if theirs in bases:
         return Merged(Outcome.UP_TO_DATE, ours, theirs, reader.root(ours))
     if ours in bases:

@@ -25,10 +25,18 @@ _STALE = 4
 _SIDES = _OURS | _THEIRS
 
 
-def merge_bases(a: CommitId, b: CommitId, parents: Parents, time: Time) -> list[CommitId]:
-    """Return all lowest common ancestors, newest first (ties by id); empty when the histories are unrelated."""
+def merge_bases(
+    a: CommitId, b: CommitId, parents: Parents, time: Time, *, newborn: bool = False
+) -> list[CommitId]:
+    """Return all lowest common ancestors, newest first (ties by id); empty when the histories are unrelated.
+
+    With ``newborn`` the caller knows that nothing descends from ``b`` yet. If ``b`` has one parent and that is in the
+    history of ``a``, it is the base, and the walk ends there: what others did since the lines parted is not gone through.
+    """
     if a == b:
         return [a]
+    if newborn and len(parents(b)) == 1 and is_ancestor(parents(b)[0], a, parents, time):
+        return list(parents(b))
     found = _common(a, (b,), parents, time)
     if len(found) > 1:
         found = _lowest(found, parents, time)

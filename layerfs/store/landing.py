@@ -4,7 +4,8 @@ Owns the one policy by which commits, merges and publications get in beside othe
 is *looked* at, the work is *planned* for it with nobody waiting, and inside the lane the same look is taken again: equal,
 and it lands; moved, and it is planned anew. Work that was planned quickly is planned again with the lane held, because
 with many writers it would only be outdated again and again; slow work goes out once more, and is done inside after a few
-tries. So every writer gets in, and none has to write a retry loop. What the plans are is their owners' business.
+tries. A process that had to plan quick work twice plans its next inside at once, as long as others do come in between. So
+every writer gets in, and none has to write a retry loop. What the plans are is their owners' business.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ def land(
     ``unmoved`` returns the result of a plan by which nothing moves (a conflict, nothing to do), else None; for such a
     result the lane is not entered. Whatever the functions raise passes through, with nothing moved.
     """
+    if store.crowded:
+        before = look(store.refs)
+        with store.lane() as lane:
+            view = look(lane.refs)
+            store.crowded = view != before
+            return _land_inside(lane, view, plan, unmoved, apply)
     for _ in range(OUTSIDE_TRIES):
         started = monotonic_ns()
         view = look(store.refs)
@@ -49,22 +56,24 @@ def land(
         batch.prepare()
         quick = monotonic_ns() - started < QUICK_NS
         with store.lane() as lane:
-            if look(lane.refs) == view:
+            now = look(lane.refs)
+            if now == view:
                 return apply(lane, prepared)
             if quick:
-                return _land_inside(lane, look, plan, unmoved, apply)
+                store.crowded = True
+                return _land_inside(lane, now, plan, unmoved, apply)
     with store.lane() as lane:
-        return _land_inside(lane, look, plan, unmoved, apply)
+        return _land_inside(lane, look(lane.refs), plan, unmoved, apply)
 
 
 def _land_inside(
     lane: Lane,
-    look: Callable[[Refs], View],
+    view: View,
     plan: Callable[[View], Plan],
     unmoved: Callable[[Plan], Result | None],
     apply: Callable[[Lane, Plan], Result],
 ) -> Result:
     """Plan for the pointers as they are now that nobody else can move them."""
-    prepared = plan(look(lane.refs))
+    prepared = plan(view)
     result = unmoved(prepared)
     return result if result is not None else apply(lane, prepared)

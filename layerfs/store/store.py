@@ -101,6 +101,8 @@ class Store:
         self._database: MetaDb | None = None
         self._objects: ObjectDatabase | None = None
         self.notes: list[str] = []
+        self.crowded = False
+        """Whether others moved what this process was about to move, the last time (``landing``)."""
         self._packs_fd = self._directory(PACKS)
         try:
             self._scratch_fd = self._directory(SCRATCH)

@@ -113,11 +113,12 @@ def record_state(
         _check_expectation(request, head, branch)
         return Committed(line.workspace, branch, line.last, None, head)
     own = line.last if unchanged and fresh else _put_own(batch, line, root, request)
+    newborn = not store.objects.contains(own)
     batch.prepare()
 
     def plan(head: CommitId | None) -> _Plan:
         _check_expectation(request, head, branch)
-        return _Plan(head, _join(batch, head, own, branch, line, request))
+        return _Plan(head, _join(batch, head, own, branch, line, request, newborn))
 
     return land(
         store,
@@ -155,12 +156,19 @@ def _check_expectation(request: CommitRequest, head: CommitId | None, branch: st
 
 
 def _join(
-    batch: Batch, head: CommitId | None, own: CommitId, branch: str, line: Line, request: CommitRequest
+    batch: Batch,
+    head: CommitId | None,
+    own: CommitId,
+    branch: str,
+    line: Line,
+    request: CommitRequest,
+    newborn: bool,
 ) -> Merged | None:
     """Merge the line's commit with the branch's head; None when there is nothing to merge with."""
     if head is None:
         return None
-    merged = merge_commits(batch, head, own, request.author.time_ns, MergeNames(branch, line.label))
+    names = MergeNames(branch, line.label)
+    merged = merge_commits(batch, head, own, request.author.time_ns, names, newborn=newborn)
     return None if merged.outcome is Outcome.FAST_FORWARD else merged
 
 

@@ -239,6 +239,12 @@ def test_merge_bases_are_the_lowest_common_ancestors(
     assert set(found) == lowest and len(found) == len(lowest)
     assert merge_bases(b, a, parents.__getitem__, times.__getitem__) == found
     assert is_ancestor(a, b, parents.__getitem__, times.__getitem__) == (a in ancestors(parents, b))
+    born = oid(max(int.from_bytes(commit, "big") for commit in parents) + 1)
+    after = {**parents, born: (b,)}
+    clock = {**times, born: data.draw(st.integers(0, 20))}
+    assert merge_bases(a, born, after.__getitem__, clock.__getitem__, newborn=True) == merge_bases(
+        a, born, after.__getitem__, clock.__getitem__
+    )
 
 
 def test_a_long_history_is_not_walked() -> None:
