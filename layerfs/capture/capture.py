@@ -22,6 +22,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from layerfs.capture.captured import Captured, Rules, entry_kind
 from layerfs.capture.leaves import Leaves, Listing
 from layerfs.capture.linkgroups import assign_groups
+from layerfs.capture.moved import Moved
 from layerfs.capture.statcache import Buffer, CacheBuilder, Record, StatCache, Sums, kernel_now_ns, smudge
 from layerfs.ids import TreeId
 from layerfs.kernels import native
@@ -52,10 +53,12 @@ def capture_directory(
     file that will not hold still; whatever the object store raises passes through, and nothing is published by this.
     """
     info = os.fstat(directory)
-    leaves = Leaves(store, rules or Rules(), progress)
+    moved = Moved(store, is_first=base is None)
+    leaves = Leaves(store, rules or Rules(), progress, moved)
     xattrs = leaves.xattrs(directory, b".", b"")
     walk = _Walk(leaves, cache or StatCache(), info.st_dev)
     tree = walk.captured_tree(directory, tree_of(base) if base is not None else None)
+    moved.settle()
     owner = (info.st_uid, info.st_gid)
     if base is not None and leaves.rules.keep_owners:
         owner = (base.uid, base.gid)
@@ -216,6 +219,9 @@ class _Walk:
                 else:
                     self.leaves.special(listing, row, kind)
             self.leaves.files(listing, reading)
+            if base is not None and not self.leaves.moved.is_idle:
+                for name in listing.known.keys() - {row.name for row in rows}:
+                    self.leaves.moved.gone(join(path, name), listing.known[name])
             items = sorted(listing.items.items())
             census.count(items)
             found.tree.add(items, listing.known, links | found.below.keys())

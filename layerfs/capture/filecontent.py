@@ -11,10 +11,11 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from layerfs.errors import NotFound, TornRead, quote
+from layerfs.ids import ObjectId
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
 from layerfs.objects.content import old_extents, put_blocks, put_chunk
 from layerfs.objects.entry import Entry
@@ -25,6 +26,9 @@ READ_BLOCK = 4 * 1024 * 1024
 TORN_TRIES = 5
 TORN_PAUSE_SECONDS = 0.01
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+PutSmall = Callable[[ObjectStore, bytes, Entry | None], ObjectId]
 
 
 class FileContent(NamedTuple):
@@ -42,10 +46,12 @@ def read_file(
     store: ObjectStore,
     progress: Progress = SILENT,
     earlier: Entry | None = None,
+    put: PutSmall = put_chunk,
 ) -> FileContent:
     """Read a regular file of any size into the store, with bounded memory; holes on disk are not read.
 
-    ``earlier`` is what the store has at its place, which helps to store the difference only.
+    ``earlier`` is what the store has at its place, which helps to store the difference only; ``put`` takes the content
+    if it is one chunk.
     Raises NotFound if the name is gone, OSError if it cannot be opened or read or is no regular file (EINVAL).
     """
     try:
@@ -63,7 +69,7 @@ def read_file(
             if size >= ONE_PIECE_LIMIT:
                 return FileContent(b"", size, os.fstat(fd), False)
             if data:
-                ref = put_chunk(store, data, earlier)
+                ref = put(store, data, earlier)
         else:
             blocks = _Blocks(fd, before, progress)
             first = blocks.prime()
@@ -97,6 +103,7 @@ def read_steady(
     earlier: Entry | None = None,
     *,
     allow_torn: bool,
+    put: PutSmall = put_chunk,
 ) -> FileContent:
     """Read a file as often as it takes to hold still; with ``allow_torn`` take what the last try gave.
 
@@ -104,7 +111,7 @@ def read_steady(
     :func:`read_file` raises, and TornRead.
     """
     for last in tries():
-        content = read_file(directory, path.rpartition(b"/")[2], store, progress, earlier)
+        content = read_file(directory, path.rpartition(b"/")[2], store, progress, earlier, put)
         if content.stable or (last and allow_torn):
             return content
     raise TornRead(

@@ -14,12 +14,12 @@ import os
 from layerfs.capture.captured import Problem, Rules, Totals, entry_kind
 from layerfs.capture.companions import held_still, journals_in, state_at, torn
 from layerfs.capture.filecontent import read_steady, tries
+from layerfs.capture.moved import Moved
 from layerfs.capture.statcache import kernel_now_ns
 from layerfs.errors import NotFound, TornRead, quote
 from layerfs.kernels import native
 from layerfs.kernels.rows import NOT_REGULAR, FileRead, Row
 from layerfs.objects.chunking import ONE_PIECE_LIMIT
-from layerfs.objects.content import put_chunk
 from layerfs.objects.entry import MODE_MASK, Entry, EntryKind, Xattrs, device_ref
 from layerfs.objects.environment import join
 from layerfs.objects.source import ObjectStore
@@ -54,8 +54,9 @@ class Listing:
 class Leaves:
     """Makes entries of rows and puts their content into a store."""
 
-    def __init__(self, store: ObjectStore, rules: Rules, progress: Progress) -> None:
+    def __init__(self, store: ObjectStore, rules: Rules, progress: Progress, moved: Moved) -> None:
         self.store = store
+        self.moved = moved
         self.rules = rules
         self.progress = progress
         self.totals = Totals()
@@ -180,7 +181,8 @@ class Leaves:
         for row, result in zip(batch, results, strict=True):
             data = result.data
             if data is not None and result.mode == row.mode:
-                ref = put_chunk(self.store, data, listing.known.get(row.name)) if data else b""
+                before = listing.known.get(row.name)
+                ref = self.moved.put(listing.inner(row), data, before) if data else b""
                 xattrs = self._xattrs_in(listing, row) if result.has_xattrs else ()
                 self._put(listing, row, result.mtime_ns, len(data), ref, xattrs)
                 total += len(data)

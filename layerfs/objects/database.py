@@ -563,9 +563,9 @@ class ObjectDatabase:
         except (StoreDamaged, MissingObject):
             return None
 
-    def prefixes(self, oid: ObjectId) -> list[bytes]:
-        """Return the prefixes (16 bytes of an id) that an object's decoding needs, the nearest first."""
-        found: list[bytes] = []
+    def prefixes(self, oid: ObjectId, most: int | None = None) -> list[ObjectId]:
+        """Return the prefixes (16 bytes of an id) that decoding an object needs: the nearest ones, at most ``most``."""
+        found: list[ObjectId] = []
         located = self._locate(oid)
         passed: set[Located] = set()
         while True:
@@ -573,9 +573,11 @@ class ObjectDatabase:
             prefix = frame.at(located.place).prefix if isinstance(frame, DeltaFrame) else None
             if prefix is None:
                 return found
+            found.append(ObjectId(prefix))
+            if len(found) == most:
+                return found
             passed.add(located)
             located = self._follow(prefix, passed)
-            found.append(prefix)
 
     def _follow(self, prefix: bytes, passed: set[Located]) -> Located:
         """Return where a prefix is read: a copy that has none itself if there is one, never one passed before."""

@@ -41,3 +41,16 @@ class ObjectSink(Protocol):
 
 class ObjectStore(ObjectSource, ObjectSink, Protocol):
     """Both at once: what edits need, which read old nodes and put new ones."""
+
+
+@runtime_checkable
+class KeepingStore(Protocol):
+    """An ``ObjectStore`` that keeps what is put and can say what it has: worth telling what new content is like."""
+
+    def contains(self, oid: ObjectId) -> bool:
+        """Whether an object is there already."""
+
+    def put(
+        self, kind: Kind, payload: bytes, oid: ObjectId | None = None, *, like: ObjectId | None = None
+    ) -> ObjectId:
+        """Store the payload, as every sink does; ``oid`` is its id if the caller has hashed it already."""

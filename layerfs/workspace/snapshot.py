@@ -17,6 +17,7 @@ from layerfs.capture.captured import Problem, Rules
 from layerfs.capture.capturerules import exclusion, exclusion_stamp
 from layerfs.capture.companions import held_still, journals_in, state_at, torn
 from layerfs.capture.filecontent import read_steady, tries
+from layerfs.capture.moved import Moved
 from layerfs.capture.statcache import StatCache, kernel_now_ns, load_cache, save_cache, write_cache
 from layerfs.checkout.target import OpenDirectory
 from layerfs.errors import NotFound, TornRead, quote
@@ -186,15 +187,20 @@ def _overlay(store: Store, objects: ObjectStore, record: WorkspaceRecord, allow_
                 cache=cache,
             )
             pending = scan.pending()
+            moved = Moved(objects)
+            for entry in scan.found:
+                if entry.old is not None and entry.new is None:
+                    moved.gone(entry.path, entry.old)
             settled = scan.settle(
-                {entry.path: _read_pending(upper, entry, objects, allow_torn) for entry in pending}
+                {entry.path: _read_pending(upper, entry, objects, allow_torn, moved) for entry in pending}
             )
+            moved.settle()
             read += len(pending)
-            moved = _moved_database(upper, settled, {entry.path for entry in pending}, started_ns)
-            if moved is None or allow_torn:
+            database = _moved_database(upper, settled, {entry.path for entry in pending}, started_ns)
+            if database is None or allow_torn:
                 break
             if last:
-                raise torn(moved)
+                raise torn(database)
             cache = settled.cache()
     finally:
         os.close(upper)
@@ -220,11 +226,20 @@ def _moved_database(upper: int, settled: UpperScan, read: set[bytes], started_ns
     return None
 
 
-def _read_pending(upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool) -> Content:
+def _read_pending(
+    upper: int, entry: UpperEntry, objects: ObjectStore, allow_torn: bool, moved: Moved
+) -> Content:
     parent, _ = split(entry.path)
     try:
         with OpenDirectory(upper, parent) as directory:
-            content = read_steady(directory, entry.path, objects, earlier=entry.old, allow_torn=allow_torn)
+            content = read_steady(
+                directory,
+                entry.path,
+                objects,
+                earlier=entry.old,
+                allow_torn=allow_torn,
+                put=lambda _, data, earlier: moved.put(entry.path, data, earlier),
+            )
     except NotFound:
         raise TornRead(f"{quote(entry.path)} vanished while the workspace was read", "try again") from None
     info = content.info

@@ -163,6 +163,28 @@ def test_versions_cost_what_changed_and_chains_stay_short(tmp_path: Path) -> Non
         assert store.objects.resolve_prefix(found[7].hex()[:20]) == [found[7]]
 
 
+def test_lines_of_work_that_take_turns_are_stored_as_what_changed_in_each(tmp_path: Path) -> None:
+    """Every version is said to be like the one before, which is of the other line; the closer one is found."""
+    lines = [bytearray(random.Random(line).randbytes(6000)) for line in range(2)]
+    both = random.Random(9).randbytes(6000)
+    versions = []
+    for number in range(20):
+        lines[number % 2][number * 10 : number * 10 + 9] = b"%9d" % number
+        versions.append(both + bytes(lines[number % 2]))
+    with make_store(tmp_path / "s") as store:
+        found = put_versions(store, versions[:2])
+        before = store.db.state().open_length
+        like = found[-1]
+        for payload in versions[2:]:
+            with store.batch() as batch:
+                like = batch.put(Kind.CHUNK, payload, like=like)
+                with store.lane() as lane:
+                    lane.apply(batch, ())
+        taken = store.db.state().open_length - before
+        assert taken < 18 * 6000 / 1.5
+        assert_clean(store)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
