@@ -151,4 +151,35 @@ size_t tree_entry_read(const uint8_t *bytes, size_t size, tree_entry *entry);
 /* Whether the name sorts after that of the entry before. */
 int tree_entry_follows(const tree_entry *entry, const tree_entry *before);
 
+/* packplaces.c */
+
+enum { INDEX_SUFFIX = 15, INDEX_KEY = 16, INDEX_KIND_BITS = 3 };
+enum { INDEX_ABSENT, INDEX_FOUND, INDEX_DAMAGED };
+
+/* Where the parts of a pack index begin, and the form of a place: rows.IndexLayout. */
+typedef struct {
+    size_t fanout;
+    size_t prefixes;
+    size_t places;
+    size_t offsets;
+    size_t count;
+    size_t frames;
+    unsigned wide;
+    unsigned start_bits;
+    unsigned length_bits;
+    unsigned frame_bits;
+} index_layout;
+
+typedef struct {
+    uint64_t frame;
+    uint64_t start;
+    uint64_t length;
+    uint64_t kind;
+} index_found;
+
+/* Whether all that a layout tells of lies within so many bytes. */
+int index_layout_fits(const index_layout *layout, size_t size);
+/* Looks for a key of INDEX_KEY bytes; the layout must fit. */
+int index_place(const uint8_t *data, const index_layout *layout, const uint8_t *key, index_found *found);
+
 #endif

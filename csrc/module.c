@@ -636,6 +636,53 @@ static PyObject *native_write_files(PyObject *self, PyObject *args)
     return faults;
 }
 
+static PyObject *native_index_places(PyObject *self, PyObject *args)
+{
+    (void)self;
+    Py_buffer data;
+    Py_ssize_t at[6];
+    index_layout layout;
+    PyObject *keys;
+    if (!PyArg_ParseTuple(args, "y*(nnnnnnIIII)O:index_places", &data, &at[0], &at[1], &at[2], &at[3], &at[4], &at[5],
+                          &layout.wide, &layout.start_bits, &layout.length_bits, &layout.frame_bits, &keys))
+        return NULL;
+    layout.fanout = (size_t)at[0];
+    layout.prefixes = (size_t)at[1];
+    layout.places = (size_t)at[2];
+    layout.offsets = (size_t)at[3];
+    layout.count = (size_t)at[4];
+    layout.frames = (size_t)at[5];
+    PyObject *fixed = PySequence_Fast(keys, "keys are not a sequence");
+    PyObject *list = fixed ? PyList_New(PySequence_Fast_GET_SIZE(fixed)) : NULL;
+    if (list && !index_layout_fits(&layout, (size_t)data.len)) {
+        PyErr_SetString(PyExc_ValueError, "an index of this layout is larger");
+        Py_CLEAR(list);
+    }
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+        PyObject *key = PySequence_Fast_GET_ITEM(fixed, i);
+        index_found found;
+        int outcome = INDEX_DAMAGED;
+        if (PyBytes_Check(key) && PyBytes_GET_SIZE(key) >= INDEX_KEY)
+            outcome = index_place(data.buf, &layout, (const uint8_t *)PyBytes_AS_STRING(key), &found);
+        PyObject *place = NULL;
+        if (outcome == INDEX_ABSENT)
+            place = Py_NewRef(Py_None);
+        else if (outcome == INDEX_FOUND)
+            place = Py_BuildValue("KKKK", (unsigned long long)found.frame, (unsigned long long)found.start,
+                                  (unsigned long long)found.length, (unsigned long long)found.kind);
+        else
+            PyErr_SetString(PyExc_ValueError, "a key is too short, or the index is impossible");
+        if (!place) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, place);
+    }
+    Py_XDECREF(fixed);
+    PyBuffer_Release(&data);
+    return list;
+}
+
 static PyMethodDef methods[] = {
     {"cut_points", native_cut_points, METH_VARARGS, "cut_points(data, minimum, average, maximum, final)"},
     {"zero_runs", native_zero_runs, METH_VARARGS, "zero_runs(data, page)"},
@@ -644,6 +691,7 @@ static PyMethodDef methods[] = {
     {"changed_records", native_changed_records, METH_VARARGS, "changed_records(dirfd, records, threads)"},
     {"parse_rows", native_parse_rows, METH_VARARGS, "parse_rows(blob)"},
     {"parse_some_rows", native_parse_some_rows, METH_VARARGS, "parse_some_rows(blob, start, limit)"},
+    {"index_places", native_index_places, METH_VARARGS, "index_places(data, layout, keys)"},
     {"plain_entries", native_plain_entries, METH_VARARGS, "plain_entries(payload, start, entry_type, kinds)"},
     {"read_files", native_read_files, METH_VARARGS, "read_files(dirfd, names, max_size)"},
     {"write_files", native_write_files, METH_VARARGS, "write_files(dirfd, files, owners, hole_min)"},

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain
+from mmap import mmap
 from typing import Any, Protocol, TypeVar, cast
 
-from layerfs.kernels.rows import NOT_REGULAR, FileFault, FileRead, Row
+from layerfs.kernels.rows import NOT_REGULAR, FileFault, FileRead, IndexLayout, Row
 
 __all__ = [
     "NOT_REGULAR",
@@ -24,11 +25,13 @@ __all__ = [
     "FileFault",
     "FileRead",
     "Hunk",
+    "IndexLayout",
     "Row",
     "available",
     "changed_records",
     "cut_points",
     "diff_lines",
+    "index_places",
     "iter_rows",
     "parse_rows",
     "plain_entries",
@@ -63,6 +66,9 @@ class Kernels(Protocol):
     ) -> tuple[list[int], list[int]]: ...
     def parse_rows(self, blob: BytesLike, /) -> list[Row]: ...
     def parse_some_rows(self, blob: BytesLike, start: int, limit: int, /) -> tuple[list[Row], int]: ...
+    def index_places(
+        self, data: BytesLike | mmap, layout: IndexLayout, keys: Sequence[bytes], /
+    ) -> list[tuple[int, int, int, int] | None]: ...
     def plain_entries(
         self, payload: bytes, start: int, entry_type: type[EntryLike], kinds: tuple[Any, ...], /
     ) -> tuple[list[tuple[bytes, EntryLike]], int]: ...
@@ -162,6 +168,17 @@ def row_runs(blob: BytesLike) -> Iterator[tuple[int, list[Row]]]:
 def iter_rows(blob: BytesLike) -> Iterator[Row]:
     """Yield the rows of a scan one by one."""
     return chain.from_iterable(rows for _, rows in row_runs(blob))
+
+
+def index_places(
+    data: BytesLike | mmap, layout: IndexLayout, keys: Sequence[bytes]
+) -> list[tuple[int, int, int, int] | None]:
+    """Look for many objects, by the first 16 bytes of their ids, in a pack index; see ``objects/packindex``.
+
+    One result per key: the frame's offset, start and length in it and the kind, or None for what is not there. Raises
+    ``ValueError`` for a layout that does not fit the data, a key that is too short, and a place in no frame of the list.
+    """
+    return _active.index_places(data, layout, keys)
 
 
 def plain_entries(

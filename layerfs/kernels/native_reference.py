@@ -14,7 +14,9 @@ import errno
 import os
 import stat
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
+from mmap import mmap
 from typing import Any, TypeVar
 
 from layerfs.kernels.linediff_reference import diff_lines
@@ -29,6 +31,7 @@ from layerfs.kernels.rows import (
     XATTR,
     FileFault,
     FileRead,
+    IndexLayout,
     Row,
 )
 
@@ -36,6 +39,7 @@ __all__ = [
     "changed_records",
     "cut_points",
     "diff_lines",
+    "index_places",
     "parse_rows",
     "parse_some_rows",
     "plain_cut_points",
@@ -54,6 +58,9 @@ _MINIMUM_RANGE = (64, 1 << 26)
 _AVERAGE_RANGE = (256, 1 << 28)
 _MAXIMUM_RANGE = (1024, 1 << 30)
 _READ_SIZE = 1 << 16
+_SUFFIX_BYTES = 15
+_KIND_BITS = 3
+_MOST_PLACE_BYTES = 16
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _RECORD_HEAD = struct.Struct("<QIII52x")
@@ -287,6 +294,48 @@ def parse_some_rows(blob: BytesLike, start: int, limit: int, /) -> tuple[list[Ro
             )
         )
     return rows, at
+
+
+def index_places(
+    data: BytesLike | mmap, layout: IndexLayout, keys: Sequence[bytes]
+) -> list[tuple[int, int, int, int] | None]:
+    """Find places in a pack index."""
+    bits = layout[-3:]
+    wide = min(layout.wide, _MOST_PLACE_BYTES)
+    ends = (
+        layout.fanout + 4 * 256,
+        layout.prefixes + _SUFFIX_BYTES * layout.objects,
+        layout.places + layout.wide * layout.objects,
+        layout.offsets + 8 * layout.frames,
+    )
+    fits = max(ends) <= len(data) and min(layout) >= 0
+    if not fits or max(bits) >= 64 or _KIND_BITS + sum(bits) > 8 * wide:
+        raise ValueError("an index of this layout is larger")
+    fanout = struct.unpack_from("<256I", data, layout.fanout)
+
+    def suffix(row: int) -> bytes:
+        at = layout.prefixes + row * _SUFFIX_BYTES
+        return bytes(data[at : at + _SUFFIX_BYTES])
+
+    def place(key: bytes) -> tuple[int, int, int, int] | None:
+        if len(key) <= _SUFFIX_BYTES or fanout[key[0]] > layout.objects:
+            raise ValueError("a key is too short, or the index is impossible")
+        low, high = fanout[key[0] - 1] if key[0] else 0, fanout[key[0]]
+        row = bisect_left(range(high), key[1 : 1 + _SUFFIX_BYTES], low, high, key=suffix)
+        if row >= high or suffix(row) != key[1 : 1 + _SUFFIX_BYTES]:
+            return None
+        at = layout.places + row * layout.wide
+        value = int.from_bytes(data[at : at + wide], "little")
+        fields = []
+        for width in (_KIND_BITS, *bits):
+            fields.append(value & ((1 << width) - 1))
+            value >>= width
+        kind, start, length, frame = fields
+        if frame >= layout.frames:
+            raise ValueError("a key is too short, or the index is impossible")
+        return struct.unpack_from("<Q", data, layout.offsets + 8 * frame)[0], start, length, kind
+
+    return [place(key) for key in keys]
 
 
 def plain_entries(

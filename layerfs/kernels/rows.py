@@ -1,6 +1,6 @@
 """Directory rows: what one scan of a directory says about each entry, and the packed form it is compared in.
 
-Owns the row layout and the result shapes of the native kernels that meet files. A scan is one blob of rows sorted by
+Owns the row layout, and the shapes of what the native kernels take and give. A scan is one blob of rows sorted by
 name bytes; it holds nothing that reading changes (no access time, no block count), so an unchanged directory scans to
 the same bytes and a cache may compare blobs without decoding them. Scanning and decoding themselves are in ``native``.
 
@@ -51,6 +51,24 @@ class Row(NamedTuple):
     ino: int
     mtime_ns: int
     ctime_ns: int
+
+
+class IndexLayout(NamedTuple):
+    """Where the parts of a pack index begin, how many objects and frames it lists, and the form of a place.
+
+    The last four are the bytes of a place and how many of its bits hold the start, the length and the frame's number.
+    """
+
+    fanout: int
+    prefixes: int
+    places: int
+    offsets: int
+    objects: int
+    frames: int
+    wide: int
+    start_bits: int
+    length_bits: int
+    frame_bits: int
 
 
 class FileRead(NamedTuple):

@@ -45,20 +45,31 @@ READ_CHAIN = 8 * MAX_CHAIN
 PREFETCH_THRESHOLD = 4
 PREFETCH_DEPTH = 4
 OPEN_LOOKUPS_BEFORE_SET = 200
+MANY_OBJECTS = 1_000
+"""So many are looked for together, in packs that hold as many."""
 
 Value = TypeVar("Value")
 
 
 class DecodedFrame:
-    """A frame's payload and where its objects lie in it."""
+    """A frame's payload. An object is taken from the place its index gives, and hashed; the list is read if need be."""
 
-    __slots__ = ("payload", "rows", "verified", "weight")
+    __slots__ = ("_head", "_list", "_rows", "payload", "verified", "weight")
 
-    def __init__(self, payload: bytes, rows: Iterable[frames.FrameObject]) -> None:
+    def __init__(self, payload: bytes, frame: bytes, head: frames.FrameHead) -> None:
         self.payload = payload
-        self.rows = {row.oid: row for row in rows}
-        self.weight = len(payload) + ROW_WEIGHT * len(self.rows)
+        self._head = head
+        self._list = frame[: head.payload_start]
+        self._rows: dict[ObjectId, frames.FrameObject] | None = None
+        self.weight = len(payload) + ROW_WEIGHT * head.objects
         self.verified: set[bytes] = set()
+
+    @property
+    def rows(self) -> dict[ObjectId, frames.FrameObject]:
+        """The objects by id."""
+        if self._rows is None:
+            self._rows = {row.oid: row for row in frames.read_objects(self._list, self._head)}
+        return self._rows
 
     def at(self, place: Place) -> bytes:
         """Return the bytes at a place that an index gives."""
@@ -68,15 +79,20 @@ class DecodedFrame:
 
     def object(self, oid: ObjectId, where: str, place: Place | None = None) -> tuple[Kind, bytes]:
         """Return one object, verified against its id (once for as long as the frame is cached)."""
-        row = self.rows.get(oid)
-        if row is None:
-            raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
-        payload = self.payload[row.start : row.start + row.length]
+        if place is None:
+            row = self.rows.get(oid)
+            if row is None:
+                raise StoreDamaged(f"object {short(oid)} is not where the index says ({where})")
+            place = Place(0, row.start, row.length, row.kind)
+        payload = self.at(place)
         if oid not in self.verified:
-            if object_id(row.kind, payload) != oid:
-                raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
+            if object_id(place.kind, payload) != oid:
+                raise StoreDamaged(f"object {short(oid)} {self._fault(oid)} ({where})")
             self.verified.add(oid)
-        return Kind(row.kind), payload
+        return Kind(place.kind), payload
+
+    def _fault(self, oid: ObjectId) -> str:
+        return "does not verify" if oid in self.rows else "is not where the index says"
 
 
 class PackMissing(StoreDamaged):
@@ -353,8 +369,7 @@ class ObjectDatabase:
         Calls may come from several threads, and each returns what it read in the order in which it lies there.
         """
         wanted: dict[tuple[int, int], list[tuple[int, ObjectId, Place]]] = {}
-        for oid in dict.fromkeys(oids):
-            pack, place = self._locate(oid)
+        for oid, pack, place in self._locate_many(list(dict.fromkeys(oids))):
             wanted.setdefault((pack, place.frame), []).append((place.start, oid, place))
         # Few frames may be in the cache already, and stay there; many would only push everything else out.
         load = self._frame if len(wanted) < PREFETCH_THRESHOLD else self._read_frame
@@ -437,6 +452,28 @@ class ObjectDatabase:
                     f"object {short(oid)} is not found, and {error.message}", error.hint
                 ) from error
         raise MissingObject(f"no such object: {oid.hex()}")
+
+    def _locate_many(self, oids: list[ObjectId]) -> Iterator[tuple[ObjectId, int, Place]]:
+        """Locate many objects: in each large pack all of them at once, one by one what is left."""
+        left = oids
+        for number in self._sealed if len(oids) >= MANY_OBJECTS else ():
+            try:
+                index = self._index(number)
+            except PackMissing:  # dropped a moment ago; looking one by one finds out where everything went
+                break
+            if index.count < MANY_OBJECTS:
+                continue
+            places = index.find_many(left)
+            missing: list[ObjectId] = []
+            for oid, place in zip(left, places, strict=True):
+                if place is None:
+                    missing.append(oid)
+                else:
+                    yield oid, number, place
+            left = missing
+        for oid in left:
+            pack, place = self._locate(oid)
+            yield oid, pack, place
 
     def _lookup_fresh(self, oid: ObjectId) -> Located | None:
         while True:
@@ -550,7 +587,7 @@ class ObjectDatabase:
             return DeltaFrame(payload, frames.read_deltas(payload, head), self._resolve_payload)
         if head.type == frames.DENSE:
             return DenseFrame(payload, head)
-        return DecodedFrame(payload, frames.read_objects(frame, head))
+        return DecodedFrame(payload, frame, head)
 
     def prefix(self, oid: ObjectId) -> Decoded | None:
         """Return an object for use as a prefix, and what it takes to decode it; None when it cannot be had.

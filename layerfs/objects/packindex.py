@@ -28,7 +28,7 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from struct import Struct
 from typing import NamedTuple
@@ -38,6 +38,7 @@ from xxhash import xxh3_64_intdigest
 from layerfs.durable.atomicfile import storage_errors
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId
+from layerfs.kernels import native
 from layerfs.objects import frames
 from layerfs.objects.kinds import MAX_OBJECT_BYTES, Kind
 from layerfs.objects.packs import HEADER_BYTES, ScannedFrame, scan_frames
@@ -190,6 +191,16 @@ class PackIndex:
         self._places_start = PREFIXES_START + count * SUFFIX_BYTES
         self._frames_start = self._places_start + count * wide
         self._frame_count = frame_count
+        self._layout = native.IndexLayout(
+            FANOUT_START,
+            PREFIXES_START,
+            self._places_start,
+            self._frames_start,
+            count,
+            frame_count,
+            wide,
+            *widths,
+        )
         self._pack_length = pack_length
         self._verified = False
 
@@ -239,6 +250,14 @@ class PackIndex:
         number = self.row_of(prefix)
         return None if number < 0 else self._place(number)
 
+    def find_many(self, keys: Sequence[bytes]) -> list[Place | None]:
+        """Return the places of many objects, by ids or their 16-byte prefixes."""
+        try:
+            found = native.index_places(self._data, self._layout, keys)
+        except ValueError as error:
+            raise StoreDamaged("pack index names a frame that it does not list") from error
+        return [None if place is None else self._checked(Place._make(place)) for place in found]
+
     def row_of(self, prefix: bytes) -> int:
         """Return the number of the row with this 16-byte prefix, -1 when there is none.
 
@@ -282,12 +301,16 @@ class PackIndex:
         frame = value >> self._frame_at & self._frame_mask
         if frame >= self._frame_count:
             raise StoreDamaged("pack index names a frame that it does not list")
-        place = Place(
-            OFFSET.unpack_from(self._data, self._frames_start + frame * OFFSET.size)[0],
-            value >> self._start_at & self._start_mask,
-            value >> self._length_at & self._length_mask,
-            value & _KIND_MASK,
+        return self._checked(
+            Place(
+                OFFSET.unpack_from(self._data, self._frames_start + frame * OFFSET.size)[0],
+                value >> self._start_at & self._start_mask,
+                value >> self._length_at & self._length_mask,
+                value & _KIND_MASK,
+            )
         )
+
+    def _checked(self, place: Place) -> Place:
         if (
             not HEADER_BYTES <= place.frame <= self._pack_length - frames.SMALLEST
             or place.length > MAX_OBJECT_BYTES
