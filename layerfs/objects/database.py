@@ -26,7 +26,7 @@ from layerfs.durable.metadb import MetaDb
 from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.objects import frames, packs
-from layerfs.objects.kinds import Kind, object_id
+from layerfs.objects.kinds import KIND_OF, Kind, object_id
 from layerfs.objects.packfinder import PackFinder, allow_descriptors
 from layerfs.objects.packindex import PREFIX_BYTES, PackIndex, Place, map_index, scan_index
 from layerfs.objects.source import ReadGroup
@@ -89,7 +89,7 @@ class DecodedFrame:
             if object_id(place.kind, payload) != oid:
                 raise StoreDamaged(f"object {short(oid)} {self._fault(oid)} ({where})")
             self.verified.add(oid)
-        return Kind(place.kind), payload
+        return KIND_OF[place.kind], payload
 
     def _fault(self, oid: ObjectId) -> str:
         return "does not verify" if oid in self.rows else "is not where the index says"
@@ -150,7 +150,7 @@ class DenseFrame:
         payload = self.at(place)
         if object_id(self._kind, payload) != oid:
             raise StoreDamaged(f"object {short(oid)} does not verify ({where})")
-        return Kind(self._kind), payload
+        return KIND_OF[self._kind], payload
 
 
 class DeltaFrame:
