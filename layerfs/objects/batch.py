@@ -28,7 +28,8 @@ from layerfs.errors import MissingObject, StoreDamaged
 from layerfs.ids import ID_BYTES, ObjectId, short
 from layerfs.objects import frames
 from layerfs.objects.bulk import BulkPack
-from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Decoded, Frame, ObjectDatabase, Value
+from layerfs.objects.database import MAX_CHAIN, MAX_CHAIN_BYTES, Decoded, ObjectDatabase, Value
+from layerfs.objects.decodedframe import Frame
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.links import links_of
 from layerfs.objects.packedmap import PackedMap

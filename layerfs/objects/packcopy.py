@@ -19,7 +19,8 @@ from xxhash import xxh3_64_intdigest
 from layerfs.errors import StoreDamaged
 from layerfs.ids import ObjectId, short
 from layerfs.objects import frames, packs
-from layerfs.objects.database import DeltaFrame, ObjectDatabase
+from layerfs.objects.database import ObjectDatabase
+from layerfs.objects.decodedframe import DeltaFrame
 from layerfs.objects.frames import DeltaRow, FrameObject
 from layerfs.objects.kinds import Kind, object_id
 from layerfs.objects.links import named_among

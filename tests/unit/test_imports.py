@@ -33,7 +33,7 @@ ROOMS = {
 """How high each room stands: what is in one imports its own room and rooms that stand lower."""
 HIGHER = {"frame": 11, "parsing": 11, "plainline": 11, "render": 11, "main": 13}
 """What stands higher in ``cli``: answers are values, and the frame around a command knows how they are shown."""
-STORES = ("objects.database", "objects.pack", "objects.batch", "objects.bulk")
+STORES = ("objects.database", "objects.decodedframe", "objects.pack", "objects.batch", "objects.bulk")
 """What of ``objects`` is files on a disk; the rest is pure."""
 
 LIBRARIES = {
