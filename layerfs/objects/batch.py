@@ -43,16 +43,15 @@ LEVEL = 9
 BULK_LEVEL = 2
 BULK_BEGINS_BYTES = 64 * 1024 * 1024
 """What makes a store, and what comes in bulk later, is compressed at a quarter of the cost, 17% larger until repacked."""
-CONTENT_DELTA_LEVEL = 9
-NODE_DELTA_LEVEL = 6
-"""Measured on 131 states of a public history: contents take 4% less at level 9 than at 6, nodes nothing; level 12 would
-save 2% more for eight times the work."""
+CONTENT_DELTA, NODE_DELTA = (9, 600), (6, 96)
+"""The level of streams, and how long one may be without a look at older versions. Measured on 131 states of a public
+history: contents take 4% less at level 9 than at 6, nodes nothing; level 12 would save 2% more for eight times the work.
+Two older versions save 9% of contents, for a fourth of the work, and 11% of nodes; chains are a quarter shorter. A third
+one would save nothing, and shorter streams are not worth the look."""
+OLDER_VERSIONS = 2
+TRIAL_LEVEL = 1
 DELTA_FRAME_LEVEL = 12
 """The streams of a frame together: 4% less than at level 9, for a few milliseconds in a thousand objects."""
-OLDER_VERSIONS = 2
-SMALL_STREAM = 96
-"""Streams that are longer are tried with two older versions as well: 9% less of contents, 13% of nodes, and chains are a
-quarter shorter; a third version would save nothing, and what is below is not worth the look."""
 DELTA_GROUP_OBJECTS = 1024
 GROUP_OBJECTS = 8 * 1024
 """Most objects in a group: half a dozen groups are in flight, and a tiny object takes 250 bytes besides its own."""
@@ -94,8 +93,7 @@ class Group:
             return
         deltas = []
         for oid, (kind, payload) in self.rows.items():
-            level = CONTENT_DELTA_LEVEL if kind == Kind.CHUNK else NODE_DELTA_LEVEL
-            prefix, stream = _encode_like(database, oid, payload, self.likes.get(oid), level)
+            prefix, stream = _encode_like(database, oid, payload, self.likes.get(oid), kind)
             if prefix is not None:
                 self.prefixes.append(ObjectId(prefix))
             deltas.append(frames.DeltaRow(kind, oid, len(payload), prefix, stream))
@@ -103,21 +101,32 @@ class Group:
 
 
 def _encode_like(
-    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId | None, level: int
+    database: ObjectDatabase, oid: ObjectId, payload: bytes, like: ObjectId | None, kind: int
 ) -> tuple[bytes | None, bytes]:
     """Return an object's prefix and stream: with what it is like, with one that this was made from, or alone."""
+    level, small = CONTENT_DELTA if kind == Kind.CHUNK else NODE_DELTA
     best: tuple[bytes, bytes] | None = None
+    chosen: tuple[ObjectId, bytes] | None = None
+    first, least = b"", 0
     for prefix, found in () if like is None else _candidates(database, like):
         if found.depth >= MAX_CHAIN or found.total + len(payload) > MAX_CHAIN_BYTES:
             continue
-        stream = frames.encode_stream(payload, found.payload, level)
-        if best is None or len(stream) < len(best[1]):
-            best = prefix[: frames.PREFIX_BYTES], stream
-        if len(best[1]) <= SMALL_STREAM:
-            break
-    if best is not None and database.contains(
-        oid
-    ):  # asked after the last prefix was read: so there is no ring
+        if best is None:
+            first = found.payload
+            best = prefix[: frames.PREFIX_BYTES], frames.encode_stream(payload, found.payload, level)
+            if len(best[1]) <= small:
+                break
+            continue
+        least = least or len(frames.encode_stream(payload, first, TRIAL_LEVEL))
+        length = len(frames.encode_stream(payload, found.payload, TRIAL_LEVEL))
+        if length < least:
+            chosen, least = (prefix, found.payload), length
+    if best is not None and chosen is not None:
+        stream = frames.encode_stream(payload, chosen[1], level)
+        if len(stream) < len(best[1]):
+            best = chosen[0][: frames.PREFIX_BYTES], stream
+    # Asked after the last prefix was read, so that there is no ring.
+    if best is not None and database.contains(oid):
         best = None
     if best is not None and len(best[1]) * 2 < len(payload):
         return best
