@@ -15,10 +15,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from layerfs.errors import Busy, LayerfsError, NoSpace, StoreDamaged, StoreIoFailed, Unable
-from layerfs.ids import CommitId, LayerId, ObjectId
+from layerfs.ids import ID_BYTES, CommitId, LayerId, ObjectId
 
 DATABASE_FILE = b"meta.db"
 USER_VERSION = 2
@@ -150,6 +150,68 @@ class CachedLayer(NamedTuple):
     boot_id: str
 
 
+MOST_KIND = 6
+"""The kinds of objects are numbers from 1 on; moves, which come last, are not indexed."""
+_INT = (int,)
+_TEXT = (str,)
+_BYTES = (bytes,)
+_MAYBE_TEXT = (str, type(None))
+_MAYBE_BYTES = (bytes, type(None))
+_Row = TypeVar("_Row", bound=tuple[Any, ...])
+_FORMS: dict[type, tuple[tuple[type, ...], ...]] = {
+    State: (_BYTES, _INT, _INT, _INT, _INT),
+    PackRow: (_INT, _INT, _INT),
+    OpenRow: (_BYTES, _INT, _INT, _INT, _INT),
+    LayerRow: (_INT, _BYTES, _BYTES, _INT),
+    ReflogRow: (_TEXT, _INT, _INT, _MAYBE_BYTES, _MAYBE_BYTES, _TEXT, _INT, _TEXT),
+    CachedLayer: (_TEXT, _BYTES, _TEXT, _TEXT, _MAYBE_TEXT, _INT, _INT, _INT, _TEXT),
+}
+"""What may stand in each column. SQLite keeps whatever a damaged page says, of whatever type it says."""
+_IDS: dict[type, tuple[int, ...]] = {LayerRow: (1, 2), ReflogRow: (3, 4)}
+"""The columns that hold ids."""
+
+
+def _formed(form: type[_Row], values: Sequence[Any]) -> _Row:
+    """Return a row as what it is; raise StoreDamaged when a column holds what it cannot hold."""
+    for value, allowed in zip(values, _FORMS[form], strict=True):
+        if type(value) not in allowed:
+            raise _impossible()
+    for column in _IDS.get(form, ()):
+        if values[column] is not None and len(values[column]) != ID_BYTES:
+            raise _impossible()
+    if form is OpenRow and not 0 < values[-1] <= MOST_KIND:
+        raise _impossible()
+    return form(*values)
+
+
+def _commit_id(value: Any) -> CommitId:
+    if type(value) is not bytes or len(value) != ID_BYTES:
+        raise _impossible()
+    return CommitId(ObjectId(value))
+
+
+def _text_of(value: Any) -> str:
+    if type(value) is not str:
+        raise _impossible()
+    return value
+
+
+def _bytes_of(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise _impossible()
+    return value
+
+
+def _number_of(value: Any) -> int:
+    if type(value) is not int:
+        raise _impossible()
+    return value
+
+
+def _impossible() -> StoreDamaged:
+    return StoreDamaged("store's database holds impossible values", "'layerfs fsck --repair' rebuilds it")
+
+
 _FAILURES = (sqlite3.Error, OverflowError, UnicodeError)
 """What a call of SQLite raises: its own errors, and Python's where a value of a row fits no type of ours."""
 
@@ -157,7 +219,7 @@ _FAILURES = (sqlite3.Error, OverflowError, UnicodeError)
 def _failure(error: Exception) -> LayerfsError:
     """Return the layerfs error for a failed SQLite call; the caller raises it."""
     if not isinstance(error, sqlite3.Error):
-        return StoreDamaged("store's database holds impossible values")
+        return _impossible()
     code = getattr(error, "sqlite_errorcode", 0) or 0
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE:
@@ -312,7 +374,7 @@ class MetaDb:
         row = self._one("SELECT store_id, sequence, open_pack, open_length, base FROM state")
         if row is None:
             raise StoreDamaged("store's database has no state", "'layerfs fsck --repair' rebuilds it")
-        return State(*row)
+        return _formed(State, row)
 
     def set_state(self, sequence: int, open_pack: int, open_length: int) -> None:
         """Record how far the log is applied (in the transaction that applied it)."""
@@ -329,7 +391,8 @@ class MetaDb:
     def packs(self) -> list[PackRow]:
         """Return the sealed packs in number order."""
         return [
-            PackRow(*row) for row in self._all("SELECT number, role, sequence FROM packs ORDER BY number")
+            _formed(PackRow, row)
+            for row in self._all("SELECT number, role, sequence FROM packs ORDER BY number")
         ]
 
     def add_pack(self, row: PackRow) -> None:
@@ -346,7 +409,7 @@ class MetaDb:
             "SELECT open_pack, prefix, frame, start, length, kind FROM open_objects, state WHERE prefix=?",
             (prefix,),
         )
-        return None if row is None else (row[0], OpenRow(*row[1:]))
+        return None if row is None else (_number_of(row[0]), _formed(OpenRow, row[1:]))
 
     def find_open_range(self, low: bytes, high: bytes) -> list[tuple[int, OpenRow]]:
         """Return the open pack's number and place for the objects with low ≤ prefix ≤ high, in id order."""
@@ -355,7 +418,7 @@ class MetaDb:
             "WHERE prefix BETWEEN ? AND ? ORDER BY prefix",
             (low, high),
         )
-        return [(row[0], OpenRow(*row[1:])) for row in rows]
+        return [(_number_of(row[0]), _formed(OpenRow, row[1:])) for row in rows]
 
     def has_open(self) -> bool:
         """Return whether objects lie in the open pack."""
@@ -364,7 +427,7 @@ class MetaDb:
     def open_rows(self) -> list[OpenRow]:
         """Return the whole index of the open pack, in file order."""
         statement = "SELECT prefix, frame, start, length, kind FROM open_objects ORDER BY frame, start"
-        return [OpenRow(*row) for row in self._all(statement)]
+        return [_formed(OpenRow, row) for row in self._all(statement)]
 
     def open_totals(self) -> list[tuple[int, int, int]]:
         """Return kind, number and bytes of the objects in the open pack."""
@@ -384,13 +447,13 @@ class MetaDb:
         if not _is_text(name):
             return None
         row = self._one("SELECT target FROM refs WHERE name=?", (name,))
-        return None if row is None else CommitId(ObjectId(row[0]))
+        return None if row is None else _commit_id(row[0])
 
     def refs(self, prefix: str) -> list[tuple[str, CommitId]]:
         """Return the refs whose name begins with ``prefix``, by name."""
         statement = "SELECT name, target FROM refs WHERE name >= ? AND name < ? ORDER BY name"
         rows = self._all(statement, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)))
-        return [(name, CommitId(ObjectId(target))) for name, target in rows]
+        return [(_text_of(name), _commit_id(target)) for name, target in rows]
 
     def keep_ref(self, name: str, target: CommitId) -> None:
         """Set a ref as a restart says it; its reflog is said separately."""
@@ -416,7 +479,7 @@ class MetaDb:
         statement = f"SELECT * FROM reflog {where}ORDER BY sequence DESC, position DESC LIMIT :limit"
         with _mapped():
             rows = self._db.execute(statement, {"name": name, "limit": limit}).fetchall()
-        return [ReflogRow(*row) for row in rows]
+        return [_formed(ReflogRow, row) for row in rows]
 
     def count_new(self, since: int) -> int:
         """Return how many commits the moves after ``since`` gave to refs."""
@@ -426,16 +489,16 @@ class MetaDb:
     def top_layer(self) -> LayerRow | None:
         """Return the newest layer of main."""
         row = self._one("SELECT * FROM layers ORDER BY number DESC LIMIT 1")
-        return None if row is None else LayerRow(*row)
+        return None if row is None else _formed(LayerRow, row)
 
     def layer(self, number: int) -> LayerRow | None:
         """Return a layer by number."""
         row = self._one("SELECT * FROM layers WHERE number=?", (number,))
-        return None if row is None else LayerRow(*row)
+        return None if row is None else _formed(LayerRow, row)
 
     def layers(self) -> list[LayerRow]:
         """Return all layers, newest first."""
-        return [LayerRow(*row) for row in self._all("SELECT * FROM layers ORDER BY number DESC")]
+        return [_formed(LayerRow, row) for row in self._all("SELECT * FROM layers ORDER BY number DESC")]
 
     def add_layer(self, row: LayerRow, replace: bool = False) -> None:
         """Put a layer on top of main; only a repair may find one there already, and replaces it."""
@@ -446,16 +509,17 @@ class MetaDb:
         if not _is_text(name):
             return None
         row = self._one("SELECT record FROM workspaces WHERE name=?", (name,))
-        return None if row is None else bytes(row[0])
+        return None if row is None else _bytes_of(row[0])
 
     def workspace_rows(self) -> list[tuple[str, bytes, int]]:
         """Return all workspaces with the move that put each."""
         rows = self._all("SELECT name, record, sequence FROM workspaces ORDER BY name")
-        return [(name, bytes(record), sequence) for name, record, sequence in rows]
+        return [(_text_of(name), _bytes_of(record), _number_of(move)) for name, record, move in rows]
 
     def workspaces(self) -> list[tuple[str, bytes]]:
         """Return all workspace records by name."""
-        return [(name, bytes(record)) for name, record in self._all("SELECT name, record FROM workspaces")]
+        rows = self._all("SELECT name, record FROM workspaces")
+        return [(_text_of(name), _bytes_of(record)) for name, record in rows]
 
     def put_workspace(self, name: str, record: bytes, sequence: int) -> None:
         """Set a workspace's record."""
@@ -469,7 +533,7 @@ class MetaDb:
         """Return the layer cache (of one root), least recently used first."""
         where, values = ("WHERE root=? ", (root,)) if root is not None else ("", ())
         rows = self._all(f"SELECT * FROM layer_cache {where}ORDER BY last_used_ns", values)
-        return [CachedLayer(*row)._replace(synced=bool(row[7])) for row in rows]
+        return [_formed(CachedLayer, row)._replace(synced=bool(row[7])) for row in rows]
 
     def put_cached_layer(self, row: CachedLayer) -> None:
         """Record a materialised lower (one statement, no lane needed)."""

@@ -30,10 +30,11 @@ Restarting (:meth:`Log.restart`, by a collection): the open pack is sealed as ab
   done; after c, packs that nobody names are left, which the next sweep removes.
 
 Replay runs the same code for one missing move or for all of them: from the open pack and the length the database knows,
-apply whole batches; if the pack has an index go on with its successor. A rebuild starts with an empty database at the
-newest log pack that begins with a restart, or else at the first. Bytes beyond the last whole batch are a torn tail only
-if no whole move more than one step ahead lies behind them: only the last batch can be unacknowledged, so anything else
-is damage and is reported, never cut off. A tail that holds one whole move is kept in ``tmp/`` before it is cut.
+if the last move it knows does end there, apply whole batches; if the pack has an index go on with its successor. A
+rebuild starts with an empty database at the newest log pack that begins with a restart, or else at the first. Bytes
+beyond the last whole batch are a torn tail only if no whole move more than one step ahead lies behind them: only the last
+batch can be unacknowledged, so anything else is damage and is reported, never cut off. A tail that holds one whole move
+is kept in ``tmp/`` before it is cut.
 """
 
 from __future__ import annotations
@@ -292,6 +293,7 @@ class Log:
                 f"pack {name} is {length} bytes long, {state.open_length} are acknowledged",
                 "'layerfs fsck --repair' saves what is whole",
             )
+        _check_position(descriptor, state)
         applied = 0
         end = state.open_length
         for batch in _batches(descriptor, state.open_length, length):
@@ -401,6 +403,28 @@ class LoggedBatch(NamedTuple):
     move: Move
     rows: list[OpenRowValues]
     end: int
+
+
+def _check_position(descriptor: int, state: State) -> None:
+    """Raise StoreDamaged unless the last move that the database knows ends in the open pack where the database says.
+
+    Everything behind that place is about to be taken for the database's future, or cut off. A database in which a bit has
+    flipped must not have the say in that.
+    """
+    if state.open_length == packs.HEADER_BYTES:
+        fits = state.sequence == packs.read_header(descriptor).first_sequence - 1
+    else:
+        fits = any(
+            found.end == state.open_length
+            and any(move.sequence == state.sequence for move in moves_in(found))
+            for found in packs.find_frame(descriptor, packs.HEADER_BYTES, state.open_length)
+        )
+    if not fits:
+        raise StoreDamaged(
+            f"store's database does not fit its log: no move {state.sequence} ends at {state.open_length} "
+            f"in pack {packs.pack_name(state.open_pack)}",
+            "'layerfs fsck --repair' makes it anew from the packs",
+        )
 
 
 def _batches(descriptor: int, offset: int, length: int) -> Iterator[LoggedBatch]:

@@ -45,6 +45,7 @@ from layerfs.store.storeformat import DURABLE, StoreFormat
 if TYPE_CHECKING:
     from layerfs.objects.batch import Batch
     from layerfs.objects.bulk import BulkPack
+    from layerfs.store.pointers import Pointers
 
 PACKS = b"packs"
 SCRATCH = b"tmp"
@@ -299,6 +300,12 @@ class Store:
             self._replace_database(state, fill)
         finally:
             self._lane.leave()
+
+    def differences(self, known: Pointers, state: State) -> Iterator[str]:
+        """Yield what of a database's pointers the log says otherwise; see ``replayed``."""
+        from layerfs.store.replayed import differences
+
+        return differences(self.files, self._packs_fd, known, state)
 
     def keep_database(self) -> None:
         """Use the database as it is, for a log that cannot be replayed: its open pack is retired if it is not whole."""

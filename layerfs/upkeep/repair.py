@@ -27,7 +27,7 @@ from layerfs.objects import packs
 from layerfs.objects.frames import FrameObject, read_objects
 from layerfs.objects.kinds import Kind
 from layerfs.objects.links import links_of
-from layerfs.objects.moves import Move
+from layerfs.objects.moves import LayerAdd, Move, Op, RefSet
 from layerfs.objects.packcopy import CopyOptions, copy_frame, delta_objects
 from layerfs.objects.packindex import IndexBuilder, frame_places, map_index
 from layerfs.store.log import first_log_pack, log_packs, moves_in, read_moves
@@ -236,8 +236,13 @@ class _Repair:
         store = self._store
         seen: set[ObjectId] = set()
         fetched = lost = 0
+        names = self._lost_names(other)
         with store.batch() as batch:
             waiting = list(starts_of(read_pointers(store.db)))
+            waiting += [name.new for name in names if isinstance(name, RefSet) and name.new is not None]
+            waiting += [
+                oid for name in names if isinstance(name, LayerAdd) for oid in (name.layer, name.commit)
+            ]
             while waiting:
                 oid = waiting.pop()
                 if oid in seen:
@@ -253,14 +258,26 @@ class _Repair:
                     fetched += 1
                 kind, payload = found
                 waiting.extend(link for link in links_of(kind, payload) if link not in seen)
-            if fetched:
+            if fetched or names:
                 batch.prepare()
                 with store.lane(recover=False) as lane:
-                    lane.apply(batch, [], "fsck --repair")
+                    lane.apply(batch, names, "fsck --repair")
+        if names:
+            self.done.append(
+                f"no name was left: {len(names)} branches, tags and layers taken from the other store"
+            )
         if fetched:
             self.done.append(f"{fetched} objects fetched from the other store")
         if lost:
             self.done.append(f"{lost} objects are missing in both stores")
+
+    def _lost_names(self, other: Store) -> list[Op]:
+        """Return how the other store's branches, tags and layers are taken where this one has lost all of its own."""
+        if self._store.refs.all():
+            return []
+        theirs = read_pointers(other.db)
+        layers: list[Op] = [LayerAdd(row.number, row.layer, row.commit) for row in theirs.layers]
+        return [*layers, *(RefSet(name, None, commit, "fsck --repair") for name, commit in theirs.refs)]
 
     def finish(self) -> None:
         """Begin the log anew if moves were lost."""

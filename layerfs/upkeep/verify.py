@@ -10,7 +10,7 @@ with it every object of every pack is decoded and hashed as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from layerfs.errors import LayerfsError, MissingObject, StoreDamaged, quote
@@ -27,7 +27,7 @@ from layerfs.objects.packindex import Place
 from layerfs.objects.packs import pack_name
 from layerfs.objects.trees import Node, read_node
 from layerfs.progress import SILENT, Progress
-from layerfs.store.pointers import commits_of
+from layerfs.store.pointers import commits_of, read_pointers
 from layerfs.store.store import Store
 from layerfs.store.workspacerecords import decode_record
 
@@ -76,7 +76,7 @@ def verify_store(store: Store, read_data: bool = False, progress: Progress = SIL
 
 
 def _verify_once(store: Store, read_data: bool, progress: Progress) -> Report:
-    problems = [Problem(f"database: {what}") for what in store.db.check()]
+    problems = [Problem(f"database: {what}") for what in (*store.db.check(), *_check_pointers(store))]
     reports = list(_check_packs(store, read_data, progress))
     for report in reports:
         problems.extend(Problem(what, pack=pack_name(report.number)) for what in report.problems)
@@ -91,6 +91,21 @@ def _verify_once(store: Store, read_data: bool, progress: Progress) -> Report:
         len(walk.seen),
         walk.commits,
     )
+
+
+def _check_pointers(store: Store) -> Iterator[str]:
+    """Yield what the database says otherwise than the log that it is made from."""
+    while True:
+        state = store.db.state()
+        known = read_pointers(store.db)
+        if store.db.state() == state:
+            break
+    try:
+        yield from store.differences(known, state)
+    except FileNotFoundError as error:
+        yield f"a log pack went while it was read: {error}"
+    except StoreDamaged as error:
+        yield f"the log cannot be replayed: {error.message}"
 
 
 def _check_packs(store: Store, read_data: bool, progress: Progress) -> Iterable[PackReport]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,74 @@ def test_damaged_databases(built: Built, tmp_path: Path, way: str, request: pyte
             path.write_bytes(data)
         check_only_our_errors(place, built)
         repaired(place, built)
+
+
+def flipped_databases(built: Built, tmp_path: Path, full: bool) -> Iterator[tuple[Path, str]]:
+    """Yield a store for each flipped bit: all of the row that says how far the log is applied, and some of the others."""
+    copy_store(built.place, tmp_path / "whole")
+    path = tmp_path / "whole" / "meta.db"
+    with sqlite3.connect(path) as database:
+        database.execute("pragma wal_checkpoint(truncate)")
+        ((store_id,),) = database.execute("select store_id from state").fetchall()
+    database.close()
+    data = path.read_bytes()
+    at = data.index(store_id) + len(store_id)  # the numbers of the row follow
+    rng = random.Random(f"{SEED} bits")
+    in_use = [place for place in range(4096, len(data)) if data[place]]
+    bits = [(at + place, bit) for place in range(8) for bit in range(8)]
+    bits += [(rng.choice(in_use), rng.randrange(8)) for _ in range(2000 if full else 150)]
+    for number, (place, bit) in enumerate(bits):
+        bad = bytearray(data)
+        bad[place] ^= 1 << bit
+        store = tmp_path / str(number)
+        copy_store(tmp_path / "whole", store)
+        (store / "meta.db").write_bytes(bad)
+        yield store, f"byte {place}, bit {bit}"
+        shutil.rmtree(store)
+
+
+def rows_of(place: Path) -> list[list[tuple[object, ...]]]:
+    """Return all that the tables hold that the log speaks of: a bit may flip where nothing lies any more."""
+    with sqlite3.connect(place / "meta.db") as database:
+        tables = ("state", "packs", "open_objects", "refs", "layers", "reflog", "workspaces")
+        rows = [database.execute(f"select * from {table}").fetchall() for table in tables]
+    database.close()
+    return rows
+
+
+def test_any_flipped_bit_of_the_database_is_found_and_costs_no_byte_of_the_log(
+    built: Built, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """SQLite does not notice most of them. Nobody may take what such a database says for a reason to cut the log."""
+    for number, (place, what) in enumerate(flipped_databases(built, tmp_path, request.config.getoption("--full"))):
+        before = {path.name: path.read_bytes() for path in (place / "packs").iterdir()}
+        try:
+            with open_store(place) as store:
+                found = not verify_store(store, True).clean
+        except LayerfsError:
+            found = True
+        assert {path.name: path.read_bytes() for path in (place / "packs").iterdir()} == before, what
+        assert found or rows_of(place) == rows_of(tmp_path / "whole"), what
+        if number % 4 == 0:
+            repaired(place, built)
+
+
+def test_names_lost_in_both_are_taken_from_the_other_store(built: Built, tmp_path: Path) -> None:
+    """Log and database are gone, and a first repair could only make an empty store of what was left."""
+    place = tmp_path / "s"
+    copy_store(built.place, place)
+    for path in (place / "packs").iterdir():
+        path.unlink()
+    (place / "meta.db").unlink()
+    repair_store(os.fsencode(place), time.time_ns)
+    with open_store(place) as store:
+        assert store.refs.all() == []
+    done = repair_store(os.fsencode(place), time.time_ns, os.fsencode(built.clone))
+    assert any("no name was left" in line for line in done), done
+    with open_store(place) as store:
+        assert {name: store.refs.head(name) for name in BRANCHES} == built.heads
+        assert {name: files_of(store, name) for name in BRANCHES} == built.files
+        assert_clean(store)
 
 
 def test_log_and_database_lost_together(built: Built, tmp_path: Path) -> None:
