@@ -36,8 +36,10 @@ def command(
     Every commit that holds a path, and every one after it, gets a new id; branches, tags, layers, the reflog and
     workspaces move with them, and each old id is printed with its new one. Nothing brings what was purged back.
 
-    Refused while a workspace other than the captured directory stands on what changes, and while the captured directory
-    still holds the path. A commit that is taken out leaves what later commits hold as it is.
+    Refused while a workspace other than the captured directory stands on what changes, while any workspace is mounted on
+    a cached layer that holds it, and while the captured directory still holds the path. Cached layers that hold it go
+    too; damaged packs that a repair put into quarantine are told of. A commit that is taken out leaves what later commits
+    hold as it is.
     """
     given = tuple(os.fsencode(path).strip(b"/") for path in paths or ())
     if bool(given) == bool(commit) or not all(given):

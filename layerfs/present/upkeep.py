@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from layerfs.cli.output import Reply, encode_text
 from layerfs.cli.quantities import counted, readable_size
+from layerfs.errors import quote
 from layerfs.ids import to_hex
 from layerfs.present.names import path_data, show_path
 from layerfs.upkeep.collect import Collected
@@ -56,6 +57,11 @@ def present_purged(done: Purged) -> Reply:
     if done.remaining:
         notes.append(
             f"layerfs: {counted(done.remaining, 'content')} of {done.contents:,} kept: other paths hold the same"
+        )
+    if done.quarantined:
+        notes.append(
+            f"layerfs: {counted(len(done.quarantined), 'damaged pack')} in quarantine may hold what was purged: "
+            f"delete {quote(done.quarantined[0].rpartition(b'/')[0])}"
         )
     return Reply(
         data={

@@ -15,7 +15,8 @@ middle):
    are registered, the condemned ones and expired reflog lines are gone. Their files are removed last.
 
 Killed before 5 the store is what it was, and new packs that nobody registered are swept; killed after, files that nobody
-names are swept. On a disk with little room packs are done in several rounds, the emptiest first.
+names are swept. On a disk with little room packs are done in several rounds, the emptiest first. Last, the layer cache
+gives up what it holds of states that are gone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from layerfs.progress import SILENT, Progress
 from layerfs.store.liveness import Liveness, PackMarks
 from layerfs.store.pointers import Pointers, Retention, expire, kept_ops, read_pointers, starts_of
 from layerfs.store.store import Store
+from layerfs.workspace.cacheupkeep import forget_dead
 
 GARBAGE_SHARE = 5
 """A pack is written anew when more than one byte in so many is unreachable content."""
@@ -109,7 +111,11 @@ def collect(
     nothing) when something that is needed is missing. ``step`` is told before each step, for tests.
     """
     with store.upkeep():
-        return collect_held(store, options, actor, progress, step)
+        done = collect_held(store, options, actor, progress, step)
+        if options.dry_run:
+            return done
+        forgotten = forget_dead(store, options.retention.now_ns)
+        return done._replace(freed_bytes=done.freed_bytes + forgotten.freed_bytes)
 
 
 def collect_held(

@@ -5,7 +5,9 @@ branches, tags, layers, the reflog and workspaces are moved to the new ones in o
 is collected, leaving no byte of it in any pack. What was done is returned as pairs of old and new ids.
 
 It is refused, before anything is changed, while a workspace stands on a commit that changes: its files still hold what is
-to go, and would bring it back. The captured directory itself only must not hold the path any more.
+to go, and would bring it back. So it is while one is mounted on a cached layer that holds it. The captured directory
+itself only must not hold the path any more. Cached layers that hold it go, and what lies on them; damaged packs in
+quarantine are told of, since nobody can say what is in them.
 
 The same content under another path is another matter: how much of what was removed is still there is counted at the end.
 """
@@ -13,7 +15,7 @@ The same content under another path is another matter: how much of what was remo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,6 +34,8 @@ from layerfs.store.pointers import Pointers, commits_of, kept_ops, read_pointers
 from layerfs.store.store import Store
 from layerfs.store.workspacerecords import Engine, decode_record, encode_record
 from layerfs.upkeep.collect import Collected, CollectOptions, collect_held
+from layerfs.upkeep.repair import QUARANTINE
+from layerfs.workspace.cacheupkeep import forget_dead
 
 TRIES = 5
 
@@ -52,6 +56,8 @@ class Purged(NamedTuple):
     remaining: int
     """Of these contents, how many are still there because other paths hold them as well."""
     collected: Collected
+    quarantined: tuple[bytes, ...] = ()
+    """Damaged packs that a repair put aside, as they were: nobody can say what they hold."""
 
 
 def purge(
@@ -73,6 +79,7 @@ def purge(
                 if not rewriting.changed:
                     raise NotFound("nothing in the history of any name holds what is to be purged")
                 _refuse_in_use(pointers, rewriting, request)
+                _refuse_mounted(store, pointers, rewriting)
                 batch.prepare()
                 with store.lane() as lane:
                     if read_pointers(store.db).sequence != pointers.sequence and attempt < TRIES - 1:
@@ -86,6 +93,8 @@ def purge(
         _forget_caches(store, rewriting)
         step("collect")
         collected = collect_held(store, options._replace(thorough=True, dry_run=False), actor, progress, step)
+        forgotten = forget_dead(store, options.retention.now_ns, thorough=True)
+        collected = collected._replace(freed_bytes=collected.freed_bytes + forgotten.freed_bytes)
     contents = rewriting.contents
     remaining = sum(store.objects.contains(oid) for oid in contents)
     return Purged(
@@ -94,6 +103,7 @@ def purge(
         len(contents),
         remaining,
         collected,
+        tuple(sorted(_quarantined(store))),
     )
 
 
@@ -115,6 +125,11 @@ class _Rewriting:
     def changed(self) -> dict[CommitId, CommitId]:
         """Old and new id of every commit that is not the same any more."""
         return {old: new for old, new in self._commits.items() if old != new}
+
+    @property
+    def changed_roots(self) -> set[RootId]:
+        """Every root that holds what goes."""
+        return {old for old, new in self._roots.items() if old != new}
 
     @property
     def changed_layers(self) -> dict[LayerId, LayerId]:
@@ -248,6 +263,29 @@ def _refuse_in_use(pointers: Pointers, rewriting: _Rewriting, request: PurgeRequ
                     f"{quote(os.path.join(record.path, path))} is still there, and the next commit would bring it back",
                     "delete it or move it out of the captured directory, then purge",
                 )
+
+
+def _refuse_mounted(store: Store, pointers: Pointers, rewriting: _Rewriting) -> None:
+    """Refuse while a workspace is mounted on a cached layer that holds what goes, whatever it stands on itself."""
+    going = {
+        row.directory
+        for row in store.db.cached_layers()
+        if RootId(ObjectId(row.root)) in rewriting.changed_roots
+    }
+    for _, payload, _ in pointers.workspaces:
+        record = decode_record(payload)
+        if record.attached and going.intersection(record.layers):
+            raise Refused(
+                f"workspace {quote(record.name)} is mounted on a layer that holds what is to be purged",
+                f"'layerfs unmount {record.name}' first, then purge",
+            )
+
+
+def _quarantined(store: Store) -> Iterator[bytes]:
+    directory = os.path.join(store.path, QUARANTINE)
+    with suppress(FileNotFoundError):
+        for name in os.listdir(directory):
+            yield os.path.join(directory, name)
 
 
 def _forget_caches(store: Store, rewriting: _Rewriting) -> None:

@@ -1,9 +1,10 @@
 """Upkeep of the layer cache: layers nobody uses go, the least recently used first, until the cache fits its bound.
 
 A layer is in use when an attached workspace has it among its lowers, when it was asked for a moment ago (a mount may be
-about to happen), when somebody holds a lock on its directory, or when a layer that stays lies on it. Its row goes before
-its directory, which is renamed and then emptied, so whoever is stopped leaves only a directory without a row; the
-next upkeep removes those.
+about to happen), when somebody holds a lock on its directory, or when a layer that stays lies on it. Layers of states
+that the store does not have any more go in any case: nobody can ask for them, and they hold files that were meant to go.
+A row goes before its directory, which is renamed and then emptied, so whoever is stopped leaves only a directory without
+a row; the next upkeep removes those.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from layerfs.durable.atomicfile import lock_file
 from layerfs.durable.metadb import CachedLayer
+from layerfs.ids import ObjectId
 from layerfs.store.places import remove_tree
 from layerfs.store.settings import Settings
 from layerfs.store.store import Store
@@ -49,6 +51,28 @@ def evict(store: Store, most_bytes: int, now_ns: int, dry_run: bool = False) -> 
         total -= row.disk_bytes
         freed += row.disk_bytes
         layers += 1
+    return Evicted(layers, 0, freed)
+
+
+def forget_dead(store: Store, now_ns: int, *, thorough: bool = False) -> Evicted:
+    """Remove the layers whose states a collection or a purge dropped, as far as nobody uses them.
+
+    ``thorough``, after a purge: also what lies on them, though its own state lives on, and what was asked for just now.
+    """
+    rows = store.db.cached_layers()
+    dead = {row.directory for row in rows if not store.objects.contains(ObjectId(row.root))}
+    while thorough and (above := {row.directory for row in rows if row.parent in dead} - dead):
+        dead |= above
+    used = {name for record in all_workspaces(store.refs) if record.attached for name in record.layers}
+    asked_ns = -RECENT_NS if thorough else now_ns
+    layers = freed = 0
+    left = [row for row in rows if row.directory in dead]
+    while (row := next((row for row in left if _may_go(row, rows, used, asked_ns)), None)) is not None:
+        left.remove(row)
+        if _remove(store, row):
+            rows.remove(row)
+            layers += 1
+            freed += row.disk_bytes
     return Evicted(layers, 0, freed)
 
 

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 from storekit import HEADS, assert_clean, files_of, make_store, open_store, publish, write_file
 
+from layerfs.durable.metadb import CachedLayer
 from layerfs.errors import NotFound, Refused
+from layerfs.ids import CommitId
 from layerfs.objects.commits import read_commit
+from layerfs.objects.content import read_content
+from layerfs.objects.entry import EntryKind
+from layerfs.objects.environment import read_root, walk
 from layerfs.objects.moves import RefSet, WorkspacePut
+from layerfs.present.upkeep import present_purged
 from layerfs.store.pointers import Retention
 from layerfs.store.store import Store
 from layerfs.store.workspacerecords import Engine, WorkspaceRecord, encode_record, find_workspace
-from layerfs.upkeep.collect import CollectOptions
+from layerfs.upkeep.collect import CollectOptions, collect
 from layerfs.upkeep.purge import Purged, PurgeRequest, purge
 
 SECRET = os.urandom(4000)
@@ -69,6 +75,83 @@ def test_a_path_leaves_history_and_disk(tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             run_purge(store, b"dir/secret")
     assert not holds(place, SECRET)
+
+
+def cached(store: Store, name: str, commit: CommitId, parent: str | None = None) -> None:
+    """Put the files of a commit into the layer cache, as a mount does; asked for just now."""
+    place = Path(os.fsdecode(store.path)) / "cache" / name
+    for path, data in files_of_commit(store, commit).items():
+        target = place / os.fsdecode(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    root = read_commit(store.objects, commit).root
+    kind = "base" if parent is None else "delta"
+    store.db.put_cached_layer(CachedLayer(name, root, kind, "trusted", parent, 1000, time.time_ns(), True, "b"))
+
+
+def files_of_commit(store: Store, commit: CommitId) -> dict[bytes, bytes]:
+    root = read_root(store.objects, read_commit(store.objects, commit).root)
+    files = walk(store.objects, root)
+    return {path: read_content(store.objects, entry) for path, entry in files if entry.kind is EntryKind.FILE}
+
+
+def test_cached_layers_that_hold_it_go_and_what_lies_on_them(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    build(place)
+    with open_store(place) as store:
+        held = store.refs.need_head("a")
+        cached(store, "holds", held)
+        cached(store, "above", store.refs.need_head("b"), "holds")
+        cached(store, "apart", store.refs.need_head("b"))
+        assert holds(place, SECRET)
+        run_purge(store, b"dir/secret")
+        assert {row.directory for row in store.db.cached_layers()} == {"apart"}
+    assert os.listdir(place / "cache") == ["apart"]
+    assert not holds(place, SECRET)
+
+
+def test_it_is_refused_while_a_workspace_is_mounted_on_what_goes(tmp_path: Path) -> None:
+    """The workspace itself stands on a state without it, which lies on the layer of one that had it."""
+    place = tmp_path / "s"
+    build(place)
+    with open_store(place) as store:
+        cached(store, "holds", store.refs.need_head("a"))
+        head = store.refs.need_head("b")
+        cached(store, "above", head, "holds")
+        record = WorkspaceRecord("w", "b", Engine.OVERLAY, b"/m", head, head, 1, layers=("above", "holds"))
+        with store.lane() as lane:
+            lane.apply(None, [WorkspacePut("w", encode_record(record))], "t")
+        before = store.db.state()
+        with pytest.raises(Refused, match="mounted on a layer"):
+            run_purge(store, b"dir/secret")
+        assert store.db.state() == before
+
+
+def test_damaged_packs_that_were_put_aside_are_told_of(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    build(place)
+    (place / "quarantine").mkdir()
+    (place / "quarantine" / "00000007.pack").write_bytes(SECRET)
+    with open_store(place) as store:
+        done = run_purge(store, b"dir/secret")
+    assert done.quarantined == (os.fsencode(place / "quarantine" / "00000007.pack"),)
+    assert b"quarantine" in b"".join(note.encode() for note in present_purged(done).notes)
+
+
+def test_a_collection_gives_back_the_layers_of_a_deleted_branch(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    build(place)
+    later = time.time_ns() + 3600 * 10**9
+    with open_store(place) as store:
+        cached(store, "dead", store.refs.need_head("b"))
+        cached(store, "alive", store.refs.need_head("a"))
+        with store.lane() as lane:
+            lane.apply(None, [RefSet(HEADS + "b", lane.refs.need_head("b"), None, "delete")], "t")
+        collect(store, CollectOptions(Retention(later, 90, 90)))
+        assert {row.directory for row in store.db.cached_layers()} == {"dead", "alive"}, "it may be had back"
+        done = collect(store, CollectOptions(Retention(later, 90, 0)))
+        assert {row.directory for row in store.db.cached_layers()} == {"alive"} and done.freed_bytes > 1000
+    assert os.listdir(place / "cache") == ["alive"]
 
 
 def test_content_that_another_path_holds_is_counted(tmp_path: Path) -> None:
