@@ -58,7 +58,7 @@ from layerfs.objects.frames import (
     read_objects,
 )
 from layerfs.objects.kinds import Kind, object_id
-from layerfs.objects.moves import Kept, Move, PackKept, Restart, decode_move, encode_move
+from layerfs.objects.moves import Kept, LayerAdd, Move, PackKept, Restart, decode_move, encode_move
 from layerfs.objects.packindex import PREFIX_BYTES, IndexBuilder, frame_places, map_index
 from layerfs.store.refs import apply_move
 
@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 SEAL_BYTES = 8 * 1024 * 1024
 RESTART_BYTES = 4 * 1024 * 1024
 RESTART_LEVEL = 9
+FIRST_MOVES = 4
+"""Among so many the first capture is found, unless the store began without one."""
 LOG_TEMPORARY = b".log-new"
 TORN_PREFIX = b"torn-"
 
@@ -443,6 +445,21 @@ def read_moves(descriptor: int, length: int) -> Iterator[tuple[int, Move]]:
     """Yield (offset of the end, move) of every whole batch of a log pack."""
     for batch in _batches(descriptor, packs.HEADER_BYTES, length):
         yield batch.end, batch.move
+
+
+def first_layer(files: Files, packs_fd: int) -> tuple[int, int]:
+    """Return the move that made main's first layer and where it ends; zeros if the log does not begin with the store."""
+    number, sequence = first_log_pack(files, packs_fd)
+    if sequence != 1:
+        return 0, 0
+    descriptor = files.open(packs_fd, packs.pack_file(number))
+    try:
+        for end, move in islice(read_moves(descriptor, os.fstat(descriptor).st_size), FIRST_MOVES):
+            if any(isinstance(op, LayerAdd) for op in move.ops):
+                return move.sequence, end
+    finally:
+        os.close(descriptor)
+    return 0, 0
 
 
 def read_restart(descriptor: int, number: int) -> list[LoggedBatch]:

@@ -38,7 +38,7 @@ from layerfs.objects.database import ObjectDatabase
 from layerfs.objects.kinds import Kind
 from layerfs.objects.moves import Kept, LayerAdd, Move, Op, PackAdd, PackDrop, RefSet
 from layerfs.store import storeformat
-from layerfs.store.log import SEAL_BYTES, Log, first_log_pack
+from layerfs.store.log import SEAL_BYTES, Log, first_layer, first_log_pack
 from layerfs.store.refs import Refs, check_ops, check_ref_names, salvage_moves
 from layerfs.store.storeformat import DURABLE, StoreFormat
 
@@ -300,6 +300,10 @@ class Store:
             self._replace_database(state, fill)
         finally:
             self._lane.leave()
+
+    def first_layer(self) -> tuple[int, int]:
+        """Return the move that made main's first layer and where it ends in its log pack; zeros if it is in none."""
+        return first_layer(self.files, self._packs_fd)
 
     def differences(self, known: Pointers, state: State) -> Iterator[str]:
         """Yield what of a database's pointers the log says otherwise; see ``replayed``."""

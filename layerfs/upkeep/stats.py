@@ -31,7 +31,10 @@ class StateSize(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """A store in numbers; ``log_bytes`` is what ``log_commits`` take that came one by one since the last repack."""
+    """A store in numbers; ``log_bytes`` is what ``log_commits`` take that came one by one since the last repack.
+
+    The first capture does not count there, also where it is small enough to lie in the log.
+    """
 
     state: StateSize | None
     counts: Counts
@@ -81,6 +84,9 @@ def gather(store: Store, commit: CommitId | None = None) -> Statistics:
     bulk = max((row.sequence for row in sealed if row.role == BULK), default=0)
     oldest = min((row.sequence for row in sealed if row.role == LOG), default=None)
     since = bulk if oldest is None or oldest > bulk else 0
+    if not since:
+        since, first_bytes = store.first_layer()
+        log_bytes -= first_bytes
     return Statistics(
         None if commit is None else measure_state(store, commit),
         counts,
