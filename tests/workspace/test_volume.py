@@ -148,3 +148,45 @@ def test_what_was_mapped_and_synced_is_there_after_a_remount(project: Project) -
     assert data[:6] == b"parent" and data[4096:4101] == b"child"
     project.document("unmount", "f", "--commit", "-m", "mapped")
     assert (project.checkout("f") / "data").read_bytes() == data
+
+
+def pour(top: Path, size: int, files: int) -> None:
+    """Let a large file appear, of bytes that do not repeat, and very many small ones."""
+    with (top / "large").open("wb") as file:
+        for number in range(size >> 20):
+            file.write(number.to_bytes(4, "big") * (1 << 18))
+    for number in range(files):
+        if number % 1_000 == 0:
+            (top / f"d{number // 1_000}").mkdir()
+        (top / f"d{number // 1_000}/{number}").write_bytes(b"%d\n" % number)
+
+
+def check_nothing_is_too_much(project: Project, size: int, files: int) -> None:
+    """A22: no cap blocks the commands that come after, folders of many small files count, and growth is shown."""
+    project.write(text="here before\n")
+    project.init()
+    place = project.fork("f")
+    pour(place, size, files)
+    shown = project.changes(place)
+    assert len(shown) == 1 + files + -(-files // 1_000)
+    project.commit(place)
+    assert project.changes(place) == {}
+    before = project.document("stats", "main")
+    after = project.document("stats", "f")
+    assert after["state"]["files"] - before["state"]["files"] == files + 1
+    assert after["state"]["bytes"] - before["state"]["bytes"] > size
+    assert after["kinds"]["chunk"]["objects"] > files
+    assert project.document("log", "f")["commits"][0]["message"] == "work"
+    (place / "one more").write_text("x\n")
+    project.commit(place)
+    assert (project.checkout("f") / "large").stat().st_size == size
+    project.document("unmount", "f")
+
+
+def test_a_large_file_and_many_small_ones_appear(project: Project) -> None:
+    check_nothing_is_too_much(project, 64 << 20, 3_000)
+
+
+@pytest.mark.full
+def test_three_gigabytes_and_two_hundred_thousand_files_appear(project: Project) -> None:
+    check_nothing_is_too_much(project, 3 << 30, 200_000)
