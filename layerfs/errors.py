@@ -143,10 +143,14 @@ class Unable(LayerfsError):
 
 
 class StoreDamaged(LayerfsError):
-    """Bytes of the store do not verify: nothing wrong is ever returned."""
+    """Bytes of the store do not verify: nothing wrong is ever returned. Without a hint of its own it says what helps."""
 
     slug = "store-damaged"
     exit_code = EXIT_DAMAGED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        helps = "'layerfs fsck' lists what is lost, by commit and path; 'fsck --repair --from CLONE' brings it back"
+        super().__init__(message, hint or (helps if type(self) is StoreDamaged else ""))
 
 
 class MalformedObject(StoreDamaged):
