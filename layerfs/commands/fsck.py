@@ -29,7 +29,7 @@ def command(
         typer.Option("--from", metavar="STORE", help="With --repair, take what is missing from this store."),
     ] = None,
 ) -> Reply:
-    """Check every pack, every object against its id, and that everything a name reaches is there.
+    """Check every pack, every object against its id, the database against the log, and that all a name reaches is there.
 
     A problem names the object, the newest commit that needs it and the first path. Exit 1 if there is one. Nothing is
     changed, except by --repair: it makes the database and indexes anew from the packs, saves what is whole of damaged
