@@ -96,6 +96,7 @@ class ObjectDatabase:
         self._sealed: list[int] = []
         self._finder = PackFinder((), self._index)
         self._seen = -1
+        self._base = -1
         self._cache: OrderedDict[tuple[int, int], Frame] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached = 0
@@ -122,10 +123,19 @@ class ObjectDatabase:
         self._open_prefixes = None
         self._open_lookups = 0
 
+    def follow(self, base: int) -> None:
+        """Forget packs that were dropped: ``base`` is that of the database now, and only a restart drops packs.
+
+        For whoever is going to rely on what is there. A process that has an index open would find things in it for ever.
+        """
+        if base != self._base:
+            self.refresh()
+
     def refresh(self) -> None:
         """Read the list of sealed packs again, newest first (what was just written is what is asked for most)."""
         self._seen = self._db.change_counter()
-        open_pack = self._db.state().open_pack
+        state = self._db.state()
+        self._base, open_pack = state.base, state.open_pack
         self._sealed = [row.number for row in reversed(self._db.packs())]
         if self._finder.numbers != self._sealed:
             self._finder = PackFinder(self._sealed, self._index)

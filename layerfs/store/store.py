@@ -242,7 +242,9 @@ class Store:
 
         lease = take_lease(self.files, self._root_fd)
         try:
-            return Batch(self.objects, self._make_bulk, level, threads, lease, self.db.state().base)
+            base = self.db.state().base
+            self.objects.follow(base)
+            return Batch(self.objects, self._make_bulk, level, threads, lease, base)
         except BaseException:
             lease.release()
             raise
@@ -369,6 +371,7 @@ class Store:
 
         lease = take_lease(self.files, self._root_fd)
         try:
+            self.objects.follow(self.db.state().base)
             yield lease.condemned
         finally:
             lease.release()
@@ -491,6 +494,7 @@ class Store:
         state = self.db.state()
         if self._log.unfinished(state) is None:
             self._state = state
+            self.objects.follow(state.base)
             return
         self._log.recover(self.db)
         self.objects.refresh()

@@ -301,6 +301,22 @@ def test_building_on_a_state_that_was_collected_is_refused(tmp_path: Path) -> No
         assert_clean(store)
 
 
+def test_whoever_had_the_store_open_does_not_rely_on_what_went(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    kept = build(place)
+    with open_store(place) as long, open_store(place) as store:
+        assert files_of(long, "live") == kept
+        dead = next(row.old for row in long.refs.reflog(HEADS + "dead") if row.new is None)
+        assert dead is not None and long.objects.contains(dead)
+        run_gc(store)
+        write_file(long, "live", b"x/0", garbage(0))
+        write_file(long, "live", b"text", text(100))
+        with long.lane() as lane, pytest.raises(MissingObject):
+            lane.apply(None, [RefSet(branch_ref("n"), None, dead, "t")], "t")
+        assert_clean(store)
+        assert files_of(store, "live") == kept | {b"x/0": garbage(0), b"text": text(100)}
+
+
 def test_readers_go_on_over_dropped_packs(tmp_path: Path) -> None:
     place = tmp_path / "s"
     kept = build(place)
